@@ -1,0 +1,1 @@
+"""The far side: handle each event once."""

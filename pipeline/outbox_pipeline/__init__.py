@@ -1,0 +1,1 @@
+"""The road: write, provision, watch, recover, relay."""

@@ -1,0 +1,3 @@
+"""Shared by all tests; fixtures that need servers live in the fix_*.py plug-ins beside this file."""
+
+from __future__ import annotations
