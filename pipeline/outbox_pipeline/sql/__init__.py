@@ -37,4 +37,5 @@ def get(name: str, server_major: int = 0) -> LiteralString:
     """
     variants = _variants()[name]
     best = max(major for major in variants if major <= server_major)
-    return cast(LiteralString, resources.files(__name__).joinpath(variants[best]).read_text("utf-8"))
+    text = resources.files(__name__).joinpath(variants[best]).read_text("utf-8")
+    return cast("LiteralString", text)

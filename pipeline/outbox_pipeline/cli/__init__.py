@@ -1,0 +1,147 @@
+"""`outboxctl`: the only place that knows click.
+
+A command body parses, calls one library function and renders what came back. Commands are
+imported when they are called, so that `outboxctl --help` stays fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from outbox_connectors.errors import ExitCode, OutboxError
+from outbox_pipeline.cli import output
+
+if TYPE_CHECKING:
+    from outbox_connectors.definition import Definition
+
+# name -> (module:attribute, line in --help). The order is the order of a pipeline's life.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "plan": ("provision:plan", "Show what differs between the definition and the live system."),
+    "apply": ("provision:apply", "Create what is missing, change what can safely change, prove the way."),
+    "destroy": ("provision:destroy", "Remove what apply created, after asking."),
+    "render": ("provision:render", "Print the connector's configuration, with the reason of each property."),
+    "doctor": ("doctor:doctor", "Check server, privileges, connector and versions for known traps."),
+    "connectors": ("connectors:connectors", "Register, inspect and steer connectors."),
+    "watch": ("watch:watch", "Keep the pipeline alive and under watch."),
+    "tail": ("tail:tail", "Print the events that arrive on Kafka, decoded."),
+    "send": ("send:send", "Write one event into the outbox."),
+    "consume": ("consume:consume", "Run a consumer application (module:app)."),
+    "inbox": ("inbox:inbox", "Create and inspect a consumer's inbox table."),
+}
+
+
+@dataclass(slots=True)
+class Invocation:
+    """What the global options say, for every command."""
+
+    file: Path
+    json: bool
+    debug: bool
+    _definition: Definition | None = field(default=None, repr=False)
+
+    def definition(self) -> Definition:
+        """Load the definition file, once."""
+        if self._definition is None:
+            from outbox_connectors import loading
+
+            self._definition = loading.load(self.file, os.environ)
+        return self._definition
+
+
+pass_invocation = click.make_pass_decorator(Invocation)
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is called and knows its help line before."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit: 0 ok, 1 failed, 2 usage, 3 different, 4 warning, 5 critical, 6 unreachable, 7 refused.",
+)
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="OUTBOX_FILE",
+    default=Path("outbox.yaml"),
+    show_default=True,
+    show_envvar=True,
+    help="Definition file.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout, nothing else.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(package_name="outbox-pipeline", prog_name="outboxctl")
+@click.pass_context
+def cli(ctx: click.Context, file: Path, as_json: bool, debug: bool) -> None:
+    """Provision, watch and run a transactional outbox: PostgreSQL -> Debezium -> Kafka."""
+    ctx.obj = Invocation(file=file, json=as_json, debug=debug)
+
+
+def _hoisted(arguments: list[str]) -> list[str]:
+    """Move --json and --debug to the front, so that they may stand behind the command too."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    flags = [word for word in arguments[:end] if word in ("--json", "--debug")]
+    return [*flags, *(word for word in arguments[:end] if word not in flags), *arguments[end:]]
+
+
+def _report(error: Exception, as_json: bool, code: ExitCode) -> None:
+    if as_json and isinstance(error, OutboxError):
+        output.json_document(
+            {
+                "error": {"problem": error.problem, "where": error.where, "remedy": error.remedy},
+                "exit_code": int(code),
+            }
+        )
+    output.error(str(error))
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run `outboxctl` and exit: every error becomes one line and a documented exit code."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    arguments = _hoisted(sys.argv[1:] if argv is None else argv)
+    # The flags are needed even where click fails before it has parsed them.
+    debug, as_json = "--debug" in arguments, "--json" in arguments
+    try:
+        code = cli.main(arguments, prog_name="outboxctl", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else ExitCode.OK)
+    except click.exceptions.Abort:
+        output.error("interrupted; what was done before stays done, run the command again to go on")
+        sys.exit(ExitCode.FAILED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(ExitCode.USAGE)
+    except OutboxError as error:
+        if debug:
+            raise
+        _report(error, as_json, error.exit_code)
+        sys.exit(error.exit_code)
+    except Exception as error:
+        if debug:
+            raise
+        output.error(f"internal error: {type(error).__name__}: {error}; run again with --debug and report it")
+        sys.exit(ExitCode.FAILED)
