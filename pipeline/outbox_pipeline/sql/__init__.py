@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib import resources
-from typing import LiteralString, cast
+from typing import LiteralString
 
 _VARIANT = re.compile(r"^(?P<name>.+)_pg(?P<major>\d+)$")
 
@@ -37,5 +37,4 @@ def get(name: str, server_major: int = 0) -> LiteralString:
     """
     variants = _variants()[name]
     best = max(major for major in variants if major <= server_major)
-    text = resources.files(__name__).joinpath(variants[best]).read_text("utf-8")
-    return cast("LiteralString", text)
+    return resources.files(__name__).joinpath(variants[best]).read_text("utf-8")
