@@ -1,0 +1,14 @@
+-- What the demo's server holds before `outboxctl apply`: two databases and the roles of their
+-- applications. Runs once, by the image's entrypoint, when the data volume is empty.
+-- \getenv keeps the password out of every command line.
+\getenv app_password OUTBOX_APP_PASSWORD
+SET log_min_error_statement = 'panic';
+
+CREATE ROLE shop_app LOGIN PASSWORD :'app_password';
+CREATE ROLE billing_app LOGIN PASSWORD :'app_password';
+
+REVOKE ALL ON DATABASE shop FROM PUBLIC;
+GRANT CONNECT ON DATABASE shop TO shop_app;
+
+CREATE DATABASE billing OWNER billing_app;
+REVOKE ALL ON DATABASE billing FROM PUBLIC;
