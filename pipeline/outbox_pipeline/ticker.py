@@ -1,0 +1,99 @@
+"""Keep an idle slot moving: one logical message each interval, from outside the connector.
+
+A slot's `confirmed_flush_lsn` advances only when the connector delivers something. On a database
+where only other tables change nothing is delivered, so the server keeps all WAL since the last
+event. A tick is something to deliver. It comes from outside because Debezium's own
+`heartbeat.interval.ms` can store an offset of type BEGIN, and a restart from one loses rows
+(Debezium dbz#76; still so in 3.7.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from outbox_pipeline import lsn, messages
+from outbox_pipeline.errors import Unreachable
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class Ticks:
+    """What a ticker has done so far."""
+
+    sent: int = 0
+    failed: int = 0
+    last_lsn: str = ""
+
+
+def pause_after(failures: int, interval_seconds: float) -> float:
+    """Say how long to wait after this many failures in a row: doubling, never longer than a tick or 30 s."""
+    longest = min(LONGEST_PAUSE_SECONDS, max(interval_seconds, FIRST_PAUSE_SECONDS))
+    return min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 16), longest)
+
+
+def next_due(due: float, now: float, interval_seconds: float) -> float:
+    """Say when the next tick is due. Ticks that were missed are left out, not sent in a burst."""
+    return due + interval_seconds if due + interval_seconds > now else now + interval_seconds
+
+
+def tick(conn: psycopg.Connection[Any], prefix: str) -> str:
+    """Send one tick and return its position as `X/Y`. Outside a transaction it takes effect at once."""
+    return lsn.text(messages.emit(conn, prefix))
+
+
+def run(
+    connect: Callable[[], psycopg.Connection[Any]],
+    prefix: str,
+    *,
+    interval_seconds: float,
+    stopped: Callable[[], bool],
+    sleep: Callable[[float], None],
+    clock: Callable[[], float],
+    report: Callable[[str], None],
+    ticks: Ticks | None = None,
+) -> Ticks:
+    """Tick until `stopped()`; a tick never overlaps another, and a lost connection is made anew.
+
+    `connect` must return an autocommit connection and may raise Unreachable or psycopg.Error; both
+    are retried for ever with a growing pause. `report` hears of the first failure in a row and of
+    the recovery, not of every attempt. `sleep` should return early when a stop is asked for.
+    """
+    ticks = ticks or Ticks()
+    conn: psycopg.Connection[Any] | None = None
+    failures = 0
+    due = clock()
+    try:
+        while not stopped():
+            try:
+                conn = conn or connect()
+                ticks.last_lsn = tick(conn, prefix)
+            except (psycopg.Error, Unreachable) as error:
+                _close(conn)
+                conn = None
+                failures += 1
+                ticks.failed += 1
+                pause = pause_after(failures, interval_seconds)
+                if failures == 1:
+                    report(f"no tick: {' '.join(str(error).split())}; trying again until it works")
+                sleep(pause)
+                continue
+            if failures:
+                report(f"ticking again at {ticks.last_lsn}, after {failures} failed attempts")
+                failures = 0
+            ticks.sent += 1
+            due = next_due(due, clock(), interval_seconds)
+            sleep(max(0.0, due - clock()))
+    finally:
+        _close(conn)
+    return ticks
+
+
+def _close(conn: psycopg.Connection[Any] | None) -> None:
+    if conn is not None:
+        conn.close()
