@@ -1,0 +1,58 @@
+"""Replace `${NAME}` and `${NAME:-default}`, and leave Kafka's `${provider:...}` alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+# Escape, variable of ours, reference to one of Connect's config providers, anything else.
+_PARTS = re.compile(
+    r"(?P<escape>\$\$\{)"
+    r"|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}"
+    r"|(?P<provider>\$\{[A-Za-z0-9_.-]+:(?!-)[^}]*\})"
+    r"|(?P<broken>\$\{)"
+)
+_PROVIDER = re.compile(r"\$\{[A-Za-z0-9_.-]+:(?!-)[^}]*\}")
+
+
+class MissingVariable(KeyError):
+    """A variable without a default that the environment does not have."""
+
+    @property
+    def name(self) -> str:
+        """The variable."""
+        return str(self.args[0])
+
+
+class BrokenReference(ValueError):
+    """A `${` that is neither a variable nor a reference to a config provider."""
+
+
+def interpolate(text: str, environ: Mapping[str, str]) -> str:
+    """Replace the variables in one value. What comes out of one is not looked at again.
+
+    A default stands in for an unset and for an empty variable, as in a shell. `$${` is a plain `${`.
+    Raises MissingVariable and BrokenReference.
+    """
+
+    def replacement(match: re.Match[str]) -> str:
+        if match["escape"]:
+            return "${"
+        if match["provider"]:
+            return match["provider"]
+        if match["broken"]:
+            raise BrokenReference(text)
+        name, default = match["name"], match["default"]
+        value = environ.get(name)
+        if default is not None:
+            return value or default
+        if value is None:
+            raise MissingVariable(name)
+        return value
+
+    return _PARTS.sub(replacement, text)
+
+
+def refers_to_provider(text: str) -> bool:
+    """Tell whether the whole value is one `${provider:...}`, so that no secret is in it."""
+    return _PROVIDER.fullmatch(text) is not None
