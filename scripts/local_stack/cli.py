@@ -1,0 +1,237 @@
+"""The command line of scripts/stack."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import errno
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from local_stack import logs, postgres, services
+from local_stack.errors import StackError
+from local_stack.exports import exports
+from local_stack.instance import DEFAULT_NAME, Instance, load
+from local_stack.layout import Layout
+from local_stack.ports import assign
+from local_stack.processes import raise_file_limit
+from local_stack.programs import MAJORS
+from local_stack.removal import remove, remove_everything
+from local_stack.services import NAMES, Progress
+
+OK, FAILED, NOT_RUNNING = 0, 1, 3
+DESCRIPTION = "PostgreSQL, Kafka and Kafka Connect on this machine, without Docker."
+EPILOG = """\
+A stack keeps its data in .stack/NAME until `reset`. The stack `local` has the ports 15432 (PostgreSQL),
+19092 (Kafka) and 18083 (Connect); every other name gets free ones. `eval "$(scripts/stack env)"` tells your
+shell. Exit code: 0 done, 1 failed (one line says why), 2 wrong usage, 3 `status` found a service that should
+run and does not.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command and return its exit code. Every failure is one line on stderr."""
+    options = parser().parse_args(argv)
+    prepare_process()
+    try:
+        return run(options)
+    except StackError as error:
+        return _fail(str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except OSError as error:
+        advice = "; make room on the disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        return _fail(f"{error.filename or 'stack'}: {error.strerror}{advice}")
+    except KeyboardInterrupt:
+        return _fail("interrupted; what was started goes on: `up` continues, `down` ends it", 130)
+
+
+def _fail(text: str, code: int = FAILED) -> int:
+    print(f"stack: {text}", file=sys.stderr)
+    return code
+
+
+def prepare_process() -> None:
+    """Shield the servers from the settings of the shell: its libpq variables, its umask, its file limit."""
+    for name in [name for name in os.environ if name.startswith("PG")]:
+        del os.environ[name]
+    os.umask(0o022)
+    raise_file_limit()
+
+
+def parser() -> argparse.ArgumentParser:
+    shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    shared.add_argument("--name", help=f"which stack (default: {DEFAULT_NAME})")
+    shared.add_argument(
+        "--postgres", type=int, choices=MAJORS, metavar="N", help="PostgreSQL major, 14 to 18"
+    )
+    top = argparse.ArgumentParser(
+        prog="scripts/stack",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        parents=[shared],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text, parents=[shared])
+
+    up = command("up", "start services (default: all) and wait until each one works")
+    up.add_argument("services", nargs="*", metavar="SERVICE", type=_service, help=", ".join(NAMES))
+    up.add_argument(
+        *("--set", "-s"), action="append", default=[], metavar="NAME=VALUE", type=_setting, dest="settings",
+        help="a PostgreSQL setting, kept for the next time (NAME= removes it)",
+    )  # fmt: skip
+    command("down", "stop what up started; the data stays")
+    status = command("status", "check every service and say how it is")
+    status.add_argument("--json", action="store_true", help="one JSON document")
+    log = command("logs", "print the logs")
+    log.add_argument("services", nargs="*", metavar="SERVICE", type=_service, help="default: all")
+    log.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
+    log.add_argument("-n", "--lines", type=int, default=100, help="how many lines of each log (default: 100)")
+    command("env", 'print shell exports: eval "$(scripts/stack env)"')
+    command("reset", "stop the stack and delete its data")
+    command("clean", "stop all stacks and delete them, with all that was downloaded")
+    for name, text in {
+        "start": "start single services again",
+        "stop": "stop single services in an orderly way",
+        "kill": "SIGKILL single services with all their processes",
+    }.items():
+        single = command(name, text)
+        single.add_argument("services", nargs="+", metavar="SERVICE", type=_service, help=", ".join(NAMES))
+    return top
+
+
+def _service(text: str) -> str:
+    if text not in NAMES:
+        raise argparse.ArgumentTypeError(f"there is no service {text!r} (choose from {', '.join(NAMES)})")
+    return text
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.replace("_", "").replace(".", "").isalnum():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name.strip().lower(), value.strip()
+
+
+def run(options: argparse.Namespace) -> int:
+    layout = Layout()
+    progress = Progress(sys.stderr if options.command == "env" else sys.stdout, time.monotonic())
+    if options.command == "clean":
+        remove_everything(layout, progress)
+        return OK
+    instance = load(layout, getattr(options, "name", DEFAULT_NAME))
+    if options.command == "up":
+        with instance.locked():
+            up(load(layout, instance.name), options, progress)
+        return OK
+    if not instance.exists:
+        if options.command in ("down", "reset"):
+            return OK
+        raise StackError(
+            f"there is no stack {instance.name!r} yet", f"scripts/stack --name {instance.name} up"
+        )
+    action = ACTIONS[options.command]
+    return action(instance, options, progress) or OK
+
+
+def up(instance: Instance, options: argparse.Namespace, progress: Progress) -> None:
+    """Bring up the services asked for. Idempotent; remembers the major and the settings."""
+    alive = [name for name in NAMES if services.running(instance, name)]
+    before = instance.major, dict(instance.settings)
+    instance.major = getattr(options, "postgres", instance.major)
+    postgres.check_major(instance)
+    for name, value in options.settings:
+        instance.settings.pop(name, None)
+        if value:
+            instance.settings[name] = value
+    wanted = services.with_needs(options.services or NAMES)
+    instance.wanted = [name for name in NAMES if name in {*wanted, *alive}]
+    instance.make_folders()
+    assign(instance, idle=not alive)
+    if "postgres" in alive and (instance.major, instance.settings) != before:
+        progress.say("postgres", "restarting with other settings")
+        services.stop(instance, ["postgres"], progress)
+    services.start(instance, wanted, progress)
+
+
+def down(instance: Instance, _options: argparse.Namespace, progress: Progress) -> None:
+    with instance.locked():
+        services.stop(instance, NAMES, progress)
+        instance.wanted = []
+        instance.save()
+
+
+def reset(instance: Instance, options: argparse.Namespace, progress: Progress) -> None:
+    down(instance, options, progress)
+    with instance.locked():
+        remove(instance)
+    progress.say("stack", f"{instance.name} is gone")
+
+
+def start(instance: Instance, options: argparse.Namespace, progress: Progress) -> None:
+    with instance.locked():
+        for name in services.with_needs(options.services):
+            if name not in options.services and not services.running(instance, name):
+                raise StackError(f"{options.services[0]} needs {name}", f"scripts/stack start {name}")
+        services.start(instance, options.services, progress)
+        instance.wanted = [name for name in NAMES if name in {*instance.wanted, *options.services}]
+        instance.save()
+
+
+def stop(instance: Instance, options: argparse.Namespace, progress: Progress) -> None:
+    with instance.locked():
+        services.stop(instance, options.services, progress)
+
+
+def kill(instance: Instance, options: argparse.Namespace, progress: Progress) -> None:
+    with instance.locked():
+        services.kill(instance, options.services, progress)
+
+
+def status(instance: Instance, options: argparse.Namespace, _progress: Progress) -> int:
+    states = list(services.look(instance))
+    if options.json:
+        content = {
+            "name": instance.name,
+            "postgres_major": instance.major,
+            "settings": instance.settings,
+            "wanted": instance.wanted,
+            "services": [dataclasses.asdict(state) for state in states],
+        }
+        print(json.dumps(content, indent=2))
+    else:
+        for state in states:
+            pid = f"pid {state.pid}" if state.pid else ""
+            print(f"{state.name:<9} {state.state:<8} {state.address:<16} {pid:<12} {state.detail}".rstrip())
+    missing = [state for state in states if state.name in instance.wanted and state.state != "running"]
+    return NOT_RUNNING if missing else OK
+
+
+def env(instance: Instance, _options: argparse.Namespace, _progress: Progress) -> None:
+    print(exports(instance), end="")
+
+
+def show_logs(instance: Instance, options: argparse.Namespace, _progress: Progress) -> None:
+    names = options.services or [name for name in NAMES if instance.log(name).exists()]
+    logs.show(
+        {name: instance.log(name) for name in names}, options.lines, follow=options.follow, out=sys.stdout
+    )
+
+
+ACTIONS: dict[str, Callable[[Instance, argparse.Namespace, Progress], int | None]] = {
+    "down": down,
+    "reset": reset,
+    "start": start,
+    "stop": stop,
+    "kill": kill,
+    "status": status,
+    "env": env,
+    "logs": show_logs,
+}

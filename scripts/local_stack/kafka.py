@@ -1,0 +1,109 @@
+"""Kafka: one KRaft node, broker and controller in one Java process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from local_stack.errors import NotReady, StackError
+from local_stack.instance import Instance
+from local_stack.ports import HOST, is_open
+from local_stack.processes import Launch
+from local_stack.programs import Say, ensure_kafka, java, pinned
+from local_stack.service import Service
+
+# The serial collector starts faster and takes less memory than G1; a heap this small is collected in no time.
+JVM = (
+    "-XX:+UseSerialGC",
+    "-Xshare:auto",
+    "-Xss512k",
+    "-XX:ReservedCodeCacheSize=96m",
+    "-Djava.awt.headless=true",
+)
+
+
+def java_command(instance: Instance, libraries: Path, heap: str, main: str, *arguments: str) -> list[str]:
+    """The command line of a Java program of Kafka's, logging to standard output."""
+    logging = instance.layout.runtime / "log4j2.properties"
+    flags = (*JVM, f"-Xmx{heap}", f"-Dlog4j2.configurationFile={logging}")
+    return [java(), *flags, "-cp", str(libraries / "*"), main, *arguments]
+
+
+def java_environment() -> dict[str, str]:
+    """The environment of a Java server: this one, without what would change the class path."""
+    return {name: value for name, value in os.environ.items() if name != "CLASSPATH"}
+
+
+def prepare(instance: Instance, say: Say) -> Launch:
+    libraries = ensure_kafka(instance.layout, say)
+    data = instance.data("kafka")
+    config = instance.render("kafka.properties", "kafka.properties", data=data)
+    formatted = data.with_name("kafka.formatted")
+    if not formatted.exists():
+        say("formatting Kafka's storage")
+        shutil.rmtree(data, ignore_errors=True)
+        _format(instance, libraries, config)
+        formatted.touch()
+    return Launch(
+        argv=java_command(instance, libraries, "256m", "kafka.Kafka", str(config)),
+        environ=java_environment(),
+        cwd=instance.folder,
+        log=instance.log("kafka"),
+    )
+
+
+def _format(instance: Instance, libraries: Path, config: Path) -> None:
+    """Give the storage its cluster id, as kafka-storage.sh would."""
+    cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    arguments = ("format", "--cluster-id", cluster, "--config", str(config), "--ignore-formatted")
+    done = subprocess.run(
+        java_command(instance, libraries, "128m", "kafka.tools.StorageTool", *arguments),
+        env=java_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    with instance.log("kafka").open("a") as log:
+        log.write(done.stdout + done.stderr)
+    if done.returncode != 0:
+        lines = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
+        cause = next((line for line in lines if "Exception" in line or "rror" in line), lines[-1])
+        raise StackError(
+            f"kafka: formatting the storage failed: {cause[:300]}", f"see {instance.log('kafka')}"
+        )
+
+
+def check(instance: Instance) -> str:
+    """Answer a metadata request with itself as broker and controller."""
+    port = instance.ports["kafka"]
+    if not is_open(port):
+        raise NotReady(f"nothing listens on port {port}")
+    admin = AdminClient({"bootstrap.servers": f"{HOST}:{port}", "log_level": 0, "socket.timeout.ms": 3000})
+    try:
+        metadata = admin.list_topics(timeout=3)
+    except KafkaException as error:
+        raise NotReady(error.args[0].str()) from error
+    if not metadata.brokers:
+        raise NotReady("no broker in the metadata")
+    return f"Kafka {pinned(instance.layout, 'kafka')}"
+
+
+SERVICE = Service(
+    name="kafka",
+    port="kafka",
+    needs=(),
+    prepare=prepare,
+    check=check,
+    failure=("Caused by:", "Exception", "Error:", " FATAL ", " ERROR "),
+    stop_signal=signal.SIGTERM,
+    start_seconds=120,
+    stop_seconds=30,
+)

@@ -1,0 +1,218 @@
+"""PostgreSQL: a cluster made by initdb, two databases, two application roles."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from local_stack.accounts import Account, give, server_account
+from local_stack.errors import NotReady, StackError
+from local_stack.instance import Instance
+from local_stack.ports import HOST
+from local_stack.processes import Launch, replace, started
+from local_stack.programs import Say, ensure_postgres
+from local_stack.service import Service
+
+SUPERUSER = "postgres"
+ROLES = ("shop_app", "billing_app")
+# Who owns a database; the shop's application only writes into tables that the pipeline makes.
+DATABASES = {"shop": SUPERUSER, "billing": "billing_app"}
+HBA = f"host all all {HOST}/32 scram-sha-256\nhost replication all {HOST}/32 scram-sha-256\n"
+INCLUDE = "include = 'stack.conf'\n"
+
+
+def prepare(instance: Instance, say: Say) -> Launch:
+    account = server_account()
+    if instance.postgres_base is None or not instance.data("postgres").exists():
+        instance.postgres_base = instance.layout.postgres_base(account)
+        instance.save()
+    data = instance.data("postgres")
+    check_major(instance)
+    programs = ensure_postgres(instance.layout, instance.postgres_base, instance.major, say)
+    if not data.exists():
+        say(f"making a PostgreSQL {instance.major} cluster")
+        _initialize(instance, programs, data, account)
+    _configure(instance, data, account)
+    _forget_stale_pid(data)
+    return Launch(
+        argv=[str(programs / "bin" / "postgres"), "-D", str(data)],
+        environ=_environment(),
+        cwd=Path("/"),
+        log=instance.log("postgres"),
+        account=account,
+    )
+
+
+def check_major(instance: Instance) -> None:
+    """Refuse a data directory of another major than the stack is asked to run."""
+    try:
+        have = int((instance.data("postgres") / "PG_VERSION").read_text())
+    except FileNotFoundError:
+        return
+    if have != instance.major:
+        raise StackError(
+            f"the data of stack {instance.name} belongs to PostgreSQL {have}, not {instance.major}",
+            f"run it with --postgres {have}, delete it with `scripts/stack --name {instance.name} reset`, "
+            "or take another --name",
+        )
+
+
+def _environment() -> dict[str, str]:
+    return {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C", "TZ": "UTC"}
+
+
+def _initialize(instance: Instance, programs: Path, data: Path, account: Account | None) -> None:
+    """Run initdb into a draft and rename it, so that an interrupted one leaves nothing to trip over."""
+    data.parent.mkdir(parents=True, exist_ok=True)
+    draft = data.with_name("postgres.new")
+    password_file = data.with_name("postgres.password")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(mode=0o700)
+    give(draft, account)
+    try:
+        replace(password_file, instance.passwords()["postgres"] + "\n", mode=0o600)
+        give(password_file, account)
+        done = subprocess.run(
+            [
+                *(str(programs / "bin" / "initdb"), "--pgdata", str(draft), "--username", SUPERUSER),
+                *(
+                    "--pwfile",
+                    str(password_file),
+                    "--auth",
+                    "scram-sha-256",
+                    "--no-locale",
+                    "--encoding",
+                    "UTF8",
+                ),
+            ],
+            env=_environment(),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+            user=account.uid if account else None,
+            group=account.gid if account else None,
+            extra_groups=[] if account else None,
+        )
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or ["no output"]
+            cause = next((line for line in lines if "error:" in line or "FATAL" in line), lines[-1])
+            raise StackError(
+                f"initdb failed: {cause}", f"its output is in {_keep(instance, done.stdout + done.stderr)}"
+            )
+        (draft / "pg_hba.conf").write_text(HBA)
+        with (draft / "postgresql.conf").open("a") as file:
+            file.write(INCLUDE)
+        draft.rename(data)
+    finally:
+        password_file.unlink(missing_ok=True)
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _keep(instance: Instance, output: str) -> Path:
+    log = instance.log("postgres")
+    with log.open("a") as file:
+        file.write(output)
+    return log
+
+
+def _configure(instance: Instance, data: Path, account: Account | None) -> None:
+    rendered = instance.render("postgresql.conf", "postgresql.conf").read_text()
+    extra = "".join(f"{name} = {_quoted(value)}\n" for name, value in instance.settings.items())
+    target = data / "stack.conf"
+    replace(target, rendered + extra)
+    give(target, account)
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _forget_stale_pid(data: Path) -> None:
+    """Remove postmaster.pid when its pid now belongs to a process that is no server of this cluster.
+
+    PostgreSQL sees only that a process of that number lives, and would refuse to start for ever.
+    """
+    file = data / "postmaster.pid"
+    try:
+        pid = int(file.read_text().split("\n", 1)[0])
+    except (FileNotFoundError, ValueError):
+        return
+    if started(pid) is not None and not _serves(pid, data):
+        file.unlink()
+
+
+def _serves(pid: int, data: Path) -> bool:
+    done = subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return str(data) in done.stdout
+
+
+@contextlib.contextmanager
+def connected(instance: Instance, database: str = "postgres") -> Iterator[psycopg.Connection]:
+    """A connection of the superuser, in autocommit mode."""
+    try:
+        connection = psycopg.connect(
+            host=HOST,
+            port=instance.ports["postgres"],
+            user=SUPERUSER,
+            password=instance.passwords()["postgres"],
+            dbname=database,
+            sslmode="disable",
+            gssencmode="disable",
+            connect_timeout=3,
+            application_name="scripts/stack",
+            autocommit=True,
+        )
+    except psycopg.OperationalError as error:
+        raise NotReady(str(error).strip().splitlines()[-1]) from error
+    with connection:
+        yield connection
+
+
+def check(instance: Instance) -> str:
+    """Answer a query, and have the databases and roles that every stack has."""
+    try:
+        with connected(instance) as connection:
+            _settle(connection, instance.passwords()["app"])
+            row = connection.execute("SELECT current_setting('server_version')").fetchone()
+    except psycopg.Error as error:
+        raise NotReady(str(error).strip().splitlines()[0]) from error
+    return f"PostgreSQL {row[0] if row else '?'}"
+
+
+def _settle(connection: psycopg.Connection, password: str) -> None:
+    """Make the roles and databases that are missing. Safe to repeat, and after any interruption."""
+    roles = {row[0] for row in connection.execute("SELECT rolname FROM pg_roles")}
+    for role in ROLES:
+        if role not in roles:
+            verifier = connection.pgconn.encrypt_password(
+                password.encode(), role.encode(), b"scram-sha-256"
+            ).decode()
+            statement = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}")
+            connection.execute(statement.format(sql.Identifier(role), sql.Literal(verifier)))
+    databases = {row[0] for row in connection.execute("SELECT datname FROM pg_database")}
+    for database, owner in DATABASES.items():
+        if database not in databases:
+            statement = sql.SQL("CREATE DATABASE {} OWNER {}")
+            connection.execute(statement.format(sql.Identifier(database), sql.Identifier(owner)))
+
+
+SERVICE = Service(
+    name="postgres",
+    port="postgres",
+    needs=(),
+    prepare=prepare,
+    check=check,
+    failure=("PANIC:", "FATAL:", "LOG:  could not", "ERROR:", "postgres:"),
+    stop_signal=signal.SIGINT,
+    start_seconds=120,
+    stop_seconds=60,
+)

@@ -1,0 +1,200 @@
+"""Start a server that outlives this process, find it again by its pid file, and end it.
+
+A pid alone proves nothing: it may belong to another process by now. So a pid file also holds when the process
+was started, and a process is ours only when both agree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from local_stack.accounts import Account
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start a server."""
+
+    argv: Sequence[str]
+    environ: Mapping[str, str]
+    cwd: Path
+    log: Path
+    account: Account | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A server that was started: its pid, when it was started, and where its part of the log begins."""
+
+    pid: int
+    started: str
+    log_offset: int
+
+    @property
+    def alive(self) -> bool:
+        return started(self.pid) == self.started
+
+
+def started(pid: int) -> str | None:
+    """When process `pid` was started, as text that no later process repeats; None if it is dead."""
+    if PROC.joinpath("self/stat").exists():
+        fields = _stat(pid)
+        if fields is None or fields[0] in "ZX":
+            return None
+        return f"{PROC.joinpath('sys/kernel/random/boot_id').read_text().strip()}/{fields[19]}"
+    done = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    state, _, since = done.stdout.strip().partition(" ")
+    return since.strip() or None if state and not state.startswith("Z") else None
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat behind the name (which may hold anything): state, ppid, ..."""
+    try:
+        return PROC.joinpath(str(pid), "stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def launch(plan: Launch, pid_file: Path) -> Process:
+    """Start a server in a session of its own and write its pid file. Ctrl-C waits until both are done."""
+    with uninterrupted(), plan.log.open("ab") as log:
+        offset = log.seek(0, os.SEEK_END)
+        account = plan.account
+        popen = subprocess.Popen(
+            plan.argv,
+            env=dict(plan.environ),
+            cwd=plan.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            user=account.uid if account else None,
+            group=account.gid if account else None,
+            extra_groups=[] if account else None,
+        )
+        process = Process(popen.pid, started(popen.pid) or "dead", offset)
+        popen.returncode = 0  # ours no longer: it goes on when we end, and nobody waits for it here
+        content = {"pid": process.pid, "started": process.started, "log_offset": offset}
+        replace(pid_file, json.dumps(content))
+    return process
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back. A handler, not a mask: children would inherit a mask."""
+    pending: list[int] = []
+
+    def remember(number: int, _frame: FrameType | None) -> None:
+        pending.append(number)
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pending:
+        raise KeyboardInterrupt
+
+
+def replace(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write a file as a whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def recorded(pid_file: Path) -> Process | None:
+    """The process of a pid file, dead or alive; None without a readable one."""
+    try:
+        content = json.loads(pid_file.read_text())
+        return Process(content["pid"], content["started"], content["log_offset"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def raise_file_limit() -> None:
+    """Let the servers open as many files as the machine allows: Kafka needs three for a partition."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below `pid`, at this moment."""
+    children: dict[int, list[int]] = {}
+    for child, parent in _parents():
+        children.setdefault(parent, []).append(child)
+    found: list[int] = []
+    todo = [pid]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    if PROC.joinpath("self/stat").exists():
+        for entry in PROC.iterdir():
+            if entry.name.isdigit() and (fields := _stat(int(entry.name))) is not None:
+                yield int(entry.name), int(fields[1])
+        return
+    done = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=True)
+    for line in done.stdout.splitlines():
+        child, parent = line.split()
+        yield int(child), int(parent)
+
+
+def send(process: Process, number: signal.Signals) -> None:
+    """Send a signal, if the process is still the one that was started."""
+    if process.alive:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
+def gone(process: Process, seconds: float) -> bool:
+    """Wait until the process has ended; False when it still runs after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while process.alive:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def kill_tree(process: Process) -> None:
+    """SIGKILL for a process and everything below it, and wait until all are gone.
+
+    The process is halted first, so that it can neither start another child nor notice the death of one.
+    """
+    if not process.alive:
+        return
+    send(process, signal.SIGSTOP)
+    family = [
+        process,
+        *(Process(pid, since, 0) for pid in descendants(process.pid) if (since := started(pid))),
+    ]
+    for member in family:
+        send(member, signal.SIGKILL)
+    for member in family:
+        gone(member, 10)

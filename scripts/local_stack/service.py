@@ -1,0 +1,35 @@
+"""What the three services have in common: a way to prepare, to check, and to tell why it died."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from local_stack.instance import Instance
+from local_stack.processes import Launch
+from local_stack.programs import Say
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A server of the stack.
+
+    prepare: everything before the start (programs, first data, configuration); returns how to start it.
+    check:   prove that it works and say what was proved in a few words; raises NotReady otherwise. Takes at
+             most a few seconds.
+    failure: the marks of a log line that tells why the server ended, the best first.
+    """
+
+    name: str
+    port: str
+    needs: tuple[str, ...]
+    prepare: Callable[[Instance, Say], Launch]
+    check: Callable[[Instance], str]
+    failure: tuple[str, ...]
+    stop_signal: signal.Signals
+    start_seconds: float
+    stop_seconds: float
+
+    def address(self, instance: Instance) -> str:
+        return f"127.0.0.1:{instance.ports[self.port]}"

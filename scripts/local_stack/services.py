@@ -1,0 +1,168 @@
+"""Start, stop and look at the services of a stack, in the order they need each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from local_stack import connect, kafka, postgres
+from local_stack.errors import NotReady, StackError
+from local_stack.instance import Instance
+from local_stack.ports import require_free
+from local_stack.processes import Process, gone, kill_tree, launch, recorded, send
+from local_stack.programs import require_room
+from local_stack.service import Service
+
+# Kafka first: it takes longest, and PostgreSQL starts while it does.
+SERVICES = {service.name: service for service in (kafka.SERVICE, postgres.SERVICE, connect.SERVICE)}
+NAMES = ("postgres", "kafka", "connect")
+ROOM = 200 * 2**20
+
+
+@dataclass(slots=True)
+class Progress:
+    """One line per step, with the seconds since the command began."""
+
+    stream: TextIO
+    began: float
+
+    def say(self, service: str, text: str) -> None:
+        print(f"{time.monotonic() - self.began:5.1f} s  {service:<9} {text}", file=self.stream, flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A service now. `state` is running, failing (runs, does not answer), crashed or stopped."""
+
+    name: str
+    state: str
+    detail: str
+    pid: int | None
+    address: str
+    log: str
+
+
+def running(instance: Instance, name: str) -> Process | None:
+    """The process of a service, if it lives."""
+    process = recorded(instance.pid_file(name))
+    return process if process is not None and process.alive else None
+
+
+def with_needs(names: Collection[str]) -> list[str]:
+    """The services and what they need, in starting order."""
+    wanted = set(names)
+    for name in names:
+        wanted.update(SERVICES[name].needs)
+    return [name for name in SERVICES if name in wanted]
+
+
+def start(instance: Instance, names: Sequence[str], progress: Progress) -> None:
+    """Start services and wait until each one works; those that run already are only checked.
+
+    One that needs another starts when the other works. Raises StackError for the first that does not come up,
+    which leaves the others running: the next start finds them.
+    """
+    instance.make_folders()
+    require_room(instance.folder, ROOM)
+    waiting = [name for name in SERVICES if name in names]
+    starting: dict[str, tuple[Process, float]] = {}
+    while waiting or starting:
+        for name in [name for name in waiting if not set(SERVICES[name].needs) & {*waiting, *starting}]:
+            waiting.remove(name)
+            starting[name] = (_launch(instance, SERVICES[name], progress), time.monotonic())
+        for name, (process, since) in list(starting.items()):
+            if _settled(instance, SERVICES[name], process, since, progress):
+                del starting[name]
+        time.sleep(0.05)
+
+
+def _launch(instance: Instance, service: Service, progress: Progress) -> Process:
+    if (process := running(instance, service.name)) is not None:
+        return process
+    plan = service.prepare(instance, lambda text: progress.say(service.name, text))
+    require_free(service.name, instance.ports[service.port], instance)
+    if service.name == "kafka":
+        require_free("kafka", instance.ports["controller"], instance)
+    progress.say(service.name, "starting")
+    return launch(plan, instance.pid_file(service.name))
+
+
+def _settled(
+    instance: Instance, service: Service, process: Process, since: float, progress: Progress
+) -> bool:
+    """Whether the service works now. Raises StackError when it died or takes too long."""
+    log = instance.log(service.name)
+    if not process.alive:
+        cause = last_words(instance, service, process) or "it left no message"
+        raise StackError(f"{service.name} ended while starting: {cause}", f"the rest is in {log}")
+    try:
+        proof = service.check(instance)
+    except NotReady as error:
+        if time.monotonic() - since > service.start_seconds:
+            raise StackError(
+                f"{service.name} runs but does not work after {service.start_seconds:.0f} s: {error}",
+                f"see {log}",
+            ) from error
+        return False
+    progress.say(service.name, f"ready: {proof} on {service.address(instance)}")
+    return True
+
+
+def last_words(instance: Instance, service: Service, process: Process) -> str:
+    """The line of the log, since this process began, that best tells why it ended."""
+    with instance.log(service.name).open("rb") as file:
+        file.seek(process.log_offset)
+        lines = file.read().decode(errors="replace").splitlines()
+    for mark in service.failure:
+        for line in reversed(lines):
+            if mark in line:
+                return line.strip()[:300]
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+
+
+def stop(instance: Instance, names: Collection[str], progress: Progress) -> None:
+    """End services in an orderly way, those that need others first; kill what does not end in time."""
+    for group in (("connect",), ("kafka", "postgres")):
+        ending = [(name, process) for name in group if name in names and (process := running(instance, name))]
+        for name, process in ending:
+            progress.say(name, "stopping")
+            send(process, SERVICES[name].stop_signal)
+        for name, process in ending:
+            if not gone(process, SERVICES[name].stop_seconds):
+                progress.say(name, f"did not end in {SERVICES[name].stop_seconds:.0f} s, killing it")
+                kill_tree(process)
+            progress.say(name, "stopped")
+        for name in group:
+            if name in names:
+                instance.pid_file(name).unlink(missing_ok=True)
+
+
+def kill(instance: Instance, names: Collection[str], progress: Progress) -> None:
+    """SIGKILL services with all their processes: a crash. What they had written stays as it is."""
+    for name in names:
+        process = running(instance, name)
+        if process is None:
+            raise StackError(f"{name} does not run", f"scripts/stack --name {instance.name} start {name}")
+        kill_tree(process)
+        instance.pid_file(name).unlink(missing_ok=True)
+        progress.say(name, "killed")
+
+
+def look(instance: Instance) -> Iterator[State]:
+    """The state of every service, each checked for real."""
+    for name in NAMES:
+        service = SERVICES[name]
+        process = recorded(instance.pid_file(name))
+        state, detail = "stopped", ""
+        if process is not None and not process.alive:
+            state, detail = "crashed", last_words(instance, service, process)
+            process = None
+        elif process is not None:
+            try:
+                state, detail = "running", service.check(instance)
+            except NotReady as error:
+                state, detail = "failing", str(error)
+        pid = None if process is None else process.pid
+        yield State(name, state, detail, pid, service.address(instance), str(instance.log(name)))
