@@ -1,0 +1,202 @@
+"""The publication: which rows the slot hands out, and how it stands on a server.
+
+`publish = 'insert'` keeps updates and deletes of the outbox working without a replica identity and
+deletes (pruning) out of the stream. What a publication has beyond ours is never taken away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow, class_row
+
+from outbox_connectors.definition import Definition, Partitioning
+from outbox_pipeline import sql as statements
+from outbox_pipeline.plan import Change, ObjectPlan, State, blocked, text_of
+from outbox_pipeline.postgres import server_major
+from outbox_pipeline.rights import Rights
+from outbox_pipeline.tables import identifier
+
+KIND = "publication"
+
+
+@dataclass(frozen=True, slots=True)
+class LivePublication:
+    """A publication as the server describes it."""
+
+    owner: str
+    ours: bool
+    all_tables: bool
+    inserts: bool
+    updates: bool
+    deletes: bool
+    truncates: bool
+    via_root: bool
+    tables: Sequence[Mapping[str, Any]]
+    schemas: Sequence[str]
+
+    def operations(self) -> tuple[str, ...]:
+        """Name the operations it publishes, as the `publish` parameter spells them."""
+        flags = {
+            "insert": self.inserts,
+            "update": self.updates,
+            "delete": self.deletes,
+            "truncate": self.truncates,
+        }
+        return tuple(name for name, on in flags.items() if on)
+
+
+def read(conn: psycopg.Connection[TupleRow], name: str) -> LivePublication | None:
+    """Read a publication; None when there is none. One query on catalogs."""
+    with conn.cursor(row_factory=class_row(LivePublication)) as cursor:
+        return cursor.execute(
+            statements.get("read_publication", server_major(conn)), {"name": name}
+        ).fetchone()
+
+
+def plan(
+    live: LivePublication | None, definition: Definition, rights: Rights, *, owns_table: bool
+) -> ObjectPlan:
+    """Compare a publication with the definition. Pure.
+
+    `owns_table`: whether the current role owns the outbox table (or will, having created it).
+    """
+    name = definition.postgres.publication
+    if live is None:
+        return _plan_missing(definition, rights, owns_table)
+    narrowed = _narrowing(live, definition)
+    if narrowed is not None:
+        return blocked(
+            KIND,
+            name,
+            f"passes only some of the outbox on: {narrowed.field} {narrowed.have}",
+            f"ALTER PUBLICATION {_quoted(name)} DROP TABLE {_table(definition)}; then apply again",
+            changes=[narrowed],
+        )
+    mends = list(_mends(live, definition))
+    warnings = tuple(_warnings(live, definition))
+    if not mends:
+        return ObjectPlan(KIND, name, State.PRESENT, warnings=warnings)
+    changes, found = zip(*mends, strict=True)
+    if not live.ours:
+        return blocked(
+            KIND,
+            name,
+            f"belongs to {live.owner}, so {rights.role} cannot change it",
+            f"GRANT {_quoted(live.owner)} TO {_quoted(rights.role)}, or run as {live.owner}",
+            changes=changes,
+        )
+    return ObjectPlan(
+        KIND, name, State.DIFFERENT, changes=changes, statement=text_of(found), sql=found, warnings=warnings
+    )
+
+
+def contains(live: LivePublication, definition: Definition) -> bool:
+    """Tell whether inserts into the outbox are published, by name, by schema or by FOR ALL TABLES."""
+    return (
+        live.all_tables
+        or definition.outbox.table.schema in live.schemas
+        or _entry(live, definition) is not None
+    )
+
+
+def _plan_missing(definition: Definition, rights: Rights, owns_table: bool) -> ObjectPlan:
+    name = definition.postgres.publication
+    if not rights.create_in_database:
+        database = _quoted(definition.postgres.connector.database)
+        return blocked(
+            KIND,
+            name,
+            f"{rights.role} may not create publications in this database",
+            f"GRANT CREATE ON DATABASE {database} TO {_quoted(rights.role)}",
+        )
+    if not owns_table:
+        return blocked(
+            KIND,
+            name,
+            f"only the owner of {definition.outbox.table} may publish it, {rights.role} is not",
+            f"ALTER TABLE {_table(definition)} OWNER TO {_quoted(rights.role)}",
+        )
+    text = "create_publication"
+    if definition.outbox.partition is Partitioning.DAILY:
+        text = "create_publication_via_root"
+    found = (
+        sql.SQL(statements.get(text)).format(
+            publication=sql.Identifier(name), table=identifier(definition.outbox.table)
+        ),
+    )
+    return ObjectPlan(KIND, name, State.MISSING, statement=text_of(found), sql=found)
+
+
+def _entry(live: LivePublication, definition: Definition) -> Mapping[str, Any] | None:
+    table = definition.outbox.table
+    found = (entry for entry in live.tables if (entry["schema"], entry["name"]) == (table.schema, table.name))
+    return next(found, None)
+
+
+def _narrowing(live: LivePublication, definition: Definition) -> Change | None:
+    entry = _entry(live, definition)
+    if entry is None:
+        return None
+    if entry["filter"] is not None:
+        return Change("row filter", str(entry["filter"]), "none")
+    if entry["columns"] is not None:
+        return Change("column list", f"columns number {entry['columns']}", "none")
+    return None
+
+
+def _mends(live: LivePublication, definition: Definition) -> Iterator[tuple[Change, sql.Composed]]:
+    publication = sql.Identifier(definition.postgres.publication)
+    if not contains(live, definition):
+        yield (
+            Change("tables", _tables(live) or "none", str(definition.outbox.table)),
+            sql.SQL(statements.get("add_table_to_publication")).format(
+                publication=publication, table=identifier(definition.outbox.table)
+            ),
+        )
+    if not live.inserts:
+        operations = ", ".join(("insert", *live.operations()))
+        yield (
+            Change("publish", ", ".join(live.operations()) or "nothing", operations),
+            sql.SQL(statements.get("publish_operations")).format(
+                publication=publication, operations=sql.Literal(operations)
+            ),
+        )
+    if definition.outbox.partition is Partitioning.DAILY and not live.via_root:
+        yield (
+            Change("publish_via_partition_root", "false", "true"),
+            sql.SQL(statements.get("publish_via_root")).format(publication=publication),
+        )
+
+
+def _warnings(live: LivePublication, definition: Definition) -> Iterator[str]:
+    name, table = definition.postgres.publication, definition.outbox.table
+    if live.all_tables:
+        yield f"{name} is FOR ALL TABLES: the server decodes and sends every table to the connector"
+    others = [
+        entry for entry in live.tables if (entry["schema"], entry["name"]) != (table.schema, table.name)
+    ]
+    if others or live.schemas:
+        yield f"{name} publishes more than {table}: {_tables(live)}; apply leaves that alone"
+    if live.inserts and len(live.operations()) > 1:
+        yield (
+            f"{name} publishes {', '.join(live.operations())}: only insert is needed, and the rest makes the "
+            "slot decode every pruned row"
+        )
+
+
+def _tables(live: LivePublication) -> str:
+    named = [f"{entry['schema']}.{entry['name']}" for entry in live.tables]
+    return ", ".join([*named, *(f"all of schema {schema}" for schema in live.schemas)])
+
+
+def _quoted(name: str) -> str:
+    return sql.Identifier(name).as_string(None)
+
+
+def _table(definition: Definition) -> str:
+    return identifier(definition.outbox.table).as_string(None)

@@ -1,0 +1,40 @@
+"""What the administrating role may do, read before anything is tried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import psycopg
+from psycopg.rows import TupleRow, class_row
+
+from outbox_pipeline import sql as statements
+from outbox_pipeline.postgres import server_major
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """The attributes and rights of the role that provisions."""
+
+    role: str
+    superuser: bool
+    createrole: bool
+    replication: bool
+    create_in_database: bool
+    owns_database: bool
+    schema_exists: bool
+    create_in_schema: bool
+    owns_schema: bool
+    server_major: int = 0
+
+    @property
+    def may_create_replication_role(self) -> bool:
+        """PostgreSQL 16 lets CREATEROLE pass on attributes it has itself; before, only superusers may."""
+        return self.superuser or (self.server_major >= 16 and self.createrole and self.replication)
+
+
+def read(conn: psycopg.Connection[TupleRow], schema: str) -> Rights:
+    """Read the rights of the current role. One query, no lock."""
+    with conn.cursor(row_factory=class_row(Rights)) as cursor:
+        found = cursor.execute(statements.get("read_rights"), {"schema": schema}).fetchone()
+    assert found is not None
+    return replace(found, server_major=server_major(conn))

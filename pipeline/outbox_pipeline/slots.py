@@ -1,0 +1,157 @@
+"""The replication slot: where the connector reads from, and how it stands on a server.
+
+A slot must be created after its publication: PostgreSQL up to 17 refuses to decode WAL written before
+the publication existed, PostgreSQL 18 skips the rows in it without an error (measured on both).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow, class_row
+
+from outbox_connectors.definition import Definition
+from outbox_pipeline import sql as statements
+from outbox_pipeline.plan import Change, ObjectPlan, State, blocked, text_of
+from outbox_pipeline.postgres import server_major
+from outbox_pipeline.rights import Rights
+
+KIND = "slot"
+PLUGIN = "pgoutput"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSlot:
+    """A replication slot as the server describes it. LSNs are texts as PostgreSQL prints them."""
+
+    plugin: str | None
+    kind: str
+    database: str | None
+    temporary: bool
+    active: bool
+    active_pid: int | None
+    active_user: str | None
+    active_application: str | None
+    wal_status: str | None
+    restart_lsn: str | None
+    confirmed_flush_lsn: str | None
+    safe_wal_size: int | None
+    conflicting: bool | None
+    invalidation_reason: str | None
+    failover: bool | None
+    inactive_since: datetime | None
+
+    @property
+    def lost(self) -> bool:
+        """Tell whether the slot can never be read again."""
+        return self.wal_status == "lost" or self.invalidation_reason is not None
+
+
+def read(conn: psycopg.Connection[TupleRow], name: str) -> LiveSlot | None:
+    """Read a slot; None when there is none. One query."""
+    with conn.cursor(row_factory=class_row(LiveSlot)) as cursor:
+        return cursor.execute(statements.get("read_slot", server_major(conn)), {"name": name}).fetchone()
+
+
+def plan(live: LiveSlot | None, definition: Definition, rights: Rights) -> ObjectPlan:
+    """Compare a slot with the definition. Pure."""
+    name = definition.postgres.slot
+    if live is None:
+        return _plan_missing(definition, rights)
+    foreign = list(_foreign(live, definition))
+    if foreign:
+        change = foreign[0]
+        return blocked(
+            KIND,
+            name,
+            f"exists but is not ours: {change.field} is {change.have}, wants {change.want}",
+            "choose another postgres.slot; if nobody needs this one: "
+            f"SELECT pg_drop_replication_slot({_literal(name)})",
+            changes=foreign,
+        )
+    if live.lost:
+        return _plan_lost(live, name)
+    if live.active and live.active_user != definition.postgres.connector.user:
+        return _plan_active(live, definition)
+    if wants_failover(definition, rights.server_major) and not live.failover:
+        return ObjectPlan(
+            KIND,
+            name,
+            State.DIFFERENT,
+            changes=(Change("failover", "false", "true"),),
+            statement=f"ALTER_REPLICATION_SLOT {_quoted(name)} (FAILOVER true)",
+            why="on a replication connection, while the slot is not in use",
+        )
+    return ObjectPlan(KIND, name, State.PRESENT)
+
+
+def wants_failover(definition: Definition, major: int) -> bool:
+    """Tell whether the slot should be a failover slot: asked for, and PostgreSQL 17 or later."""
+    return definition.postgres.failover and major >= 17
+
+
+def _plan_missing(definition: Definition, rights: Rights) -> ObjectPlan:
+    name = definition.postgres.slot
+    if not (rights.superuser or rights.replication):
+        return blocked(
+            KIND,
+            name,
+            f"{rights.role} may not create replication slots",
+            f"ALTER ROLE {_quoted(rights.role)} REPLICATION",
+        )
+    found = (
+        sql.SQL(statements.get("create_slot", rights.server_major)).format(
+            slot=sql.Literal(name), failover=sql.Literal(definition.postgres.failover)
+        ),
+    )
+    return ObjectPlan(KIND, name, State.MISSING, statement=text_of(found), sql=found)
+
+
+def _foreign(live: LiveSlot, definition: Definition) -> Iterator[Change]:
+    if live.kind != "logical":
+        yield Change("type", live.kind, "logical")
+        return
+    if live.plugin != PLUGIN:
+        yield Change("plugin", str(live.plugin), PLUGIN)
+    if live.database != definition.postgres.connector.database:
+        yield Change("database", str(live.database), definition.postgres.connector.database)
+    if live.temporary:
+        yield Change("temporary", "true", "false")
+
+
+def _plan_lost(live: LiveSlot, name: str) -> ObjectPlan:
+    reason = live.invalidation_reason or "wal_removed"
+    return blocked(
+        KIND,
+        name,
+        f"is lost ({reason}) and cannot be revived: events in the WAL it had to keep were not delivered",
+        f"stop the connector, SELECT pg_drop_replication_slot({_literal(name)}), apply again, "
+        "and send the undelivered rows of the outbox anew",
+        changes=[Change("wal_status", f"lost ({reason})", "reserved")],
+    )
+
+
+def _plan_active(live: LiveSlot, definition: Definition) -> ObjectPlan:
+    name = definition.postgres.slot
+    user = live.active_user or "an unknown role"
+    application = f" ({live.active_application})" if live.active_application else ""
+    return blocked(
+        KIND,
+        name,
+        f"is in use by {user}{application}, pid {live.active_pid}, "
+        f"not by {definition.postgres.connector.user}",
+        "stop that consumer, or choose another postgres.slot",
+        changes=[Change("active for", user, definition.postgres.connector.user)],
+    )
+
+
+def _quoted(name: str) -> str:
+    return sql.Identifier(name).as_string(None)
+
+
+def _literal(name: str) -> str:
+    return sql.Literal(name).as_string(None)

@@ -1,0 +1,2 @@
+-- Create the schema of the outbox table. Needs CREATE on the database.
+CREATE SCHEMA {schema}

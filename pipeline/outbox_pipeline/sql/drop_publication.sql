@@ -1,0 +1,2 @@
+-- Drop the publication. Needs ownership of it.
+DROP PUBLICATION {publication}
