@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from local_stack.accounts import Account, give, server_account
 from local_stack.errors import NotReady, StackError
 from local_stack.instance import Instance
 from local_stack.ports import HOST
-from local_stack.processes import Launch, replace, started
+from local_stack.processes import Launch, command_line, exists, replace, started
 from local_stack.programs import Say, ensure_postgres
 from local_stack.service import Service
 
@@ -139,20 +140,19 @@ def _quoted(value: str) -> str:
 def _forget_stale_pid(data: Path) -> None:
     """Remove postmaster.pid when its pid now belongs to a process that is no server of this cluster.
 
-    PostgreSQL sees only that a process of that number lives, and would refuse to start for ever.
+    PostgreSQL sees only that a process of that number exists, and would refuse to start: for a moment after a
+    crash, for good when the number was given to another process or nobody collects the dead one.
     """
     file = data / "postmaster.pid"
     try:
         pid = int(file.read_text().split("\n", 1)[0])
     except (FileNotFoundError, ValueError):
         return
-    if started(pid) is not None and not _serves(pid, data):
+    deadline = time.monotonic() + 2
+    while exists(pid) and started(pid) is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if exists(pid) and str(data) not in command_line(pid):
         file.unlink()
-
-
-def _serves(pid: int, data: Path) -> bool:
-    done = subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return str(data) in done.stdout
 
 
 @contextlib.contextmanager

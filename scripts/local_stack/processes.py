@@ -69,6 +69,30 @@ def _stat(pid: int) -> list[str] | None:
         return None
 
 
+def exists(pid: int) -> bool:
+    """Whether the kernel knows a process of this number, be it a dead one that nobody has collected."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def command_line(pid: int) -> str:
+    """The arguments that a process was started with, as one text; empty when it is dead."""
+    if PROC.joinpath("self/stat").exists():
+        try:
+            return (
+                PROC.joinpath(str(pid), "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            )
+        except (FileNotFoundError, ProcessLookupError):
+            return ""
+    done = subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return done.stdout
+
+
 def launch(plan: Launch, pid_file: Path) -> Process:
     """Start a server in a session of its own and write its pid file. Ctrl-C waits until both are done."""
     with uninterrupted(), plan.log.open("ab") as log:
