@@ -1,0 +1,154 @@
+"""Prove the way from PostgreSQL to Kafka: write a message into the log, see it arrive in a topic.
+
+A connector that is RUNNING may deliver nothing: with a lost slot, a wrong publication or a blocked
+producer Connect reports RUNNING all the same (measured on Debezium 3.7.0.Final). A canary that came
+through has passed the log, the slot, Debezium, the converters and the producer.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psycopg
+from psycopg.rows import TupleRow
+from uuid_utils.compat import uuid7
+
+from outbox_connectors.definition import Definition
+from outbox_pipeline import lsn, messages, slots
+from outbox_pipeline.connect import ConnectClient, ConnectorStatus
+from outbox_pipeline.errors import Failed, OutboxError
+from outbox_pipeline.slots import LiveSlot
+from outbox_pipeline.tail import Reader
+
+READ_SECONDS = 0.1
+DIAGNOSIS_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Travel:
+    """A canary that arrived: how long it took and where in the log it started."""
+
+    seconds: float
+    lsn: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What the stations of the way looked like when a canary did not arrive."""
+
+    slot: LiveSlot | None
+    connect_problem: str  # why Kafka Connect could not be asked; empty when it answered
+    connector: ConnectorStatus | None
+    topic_exists: bool
+
+
+def travel(
+    conn: psycopg.Connection[TupleRow],
+    definition: Definition,
+    *,
+    timeout_seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> Travel:
+    """Send a canary and wait for it in `definition.message_topic`, at most `timeout_seconds`.
+
+    Reads from the topic's end before the canary is written, so an old one is never taken for it, and
+    each has a prefix of its own. Changes nothing that outlives it; joins no group. On an autocommit
+    connection it leaves no transaction open. Raises Failed with the station it stopped at, and
+    Unreachable when Kafka cannot be read.
+    """
+    topic = definition.message_topic
+    prefix = f"{definition.canary_prefix}.{uuid7().hex}"
+    pattern = re.compile(re.escape(topic))
+    with Reader(definition.kafka) as reader:
+        found = reader.follow(pattern, from_end=True)
+        began = clock()
+        position = messages.emit(conn, prefix)
+        while clock() - began < timeout_seconds:
+            if any(_carries(arrived.key, prefix) for arrived in reader.read(READ_SECONDS)):
+                return Travel(clock() - began, lsn.text(position))
+            found = found or reader.follow(pattern)
+    sighting = look(conn, definition, topic_exists=bool(found))
+    problem, remedy = stopped_at(sighting, definition, position)
+    raise Failed(
+        f"no canary arrived in {topic} within {timeout_seconds:g} s: {problem}",
+        where=f"pipeline {definition.pipeline}",
+        remedy=remedy,
+    )
+
+
+def _carries(key: bytes | None, prefix: str) -> bool:
+    """Recognise a canary by its key: `Struct{prefix=...}` or JSON, the prefix stands in it either way."""
+    return key is not None and prefix.encode() in key
+
+
+def look(conn: psycopg.Connection[TupleRow], definition: Definition, *, topic_exists: bool) -> Sighting:
+    """Look at slot, connector and topic. Never raises for what it cannot see."""
+    problem, status = "", None
+    try:
+        with ConnectClient(
+            definition.connect, timeout=DIAGNOSIS_SECONDS, patience=DIAGNOSIS_SECONDS
+        ) as client:
+            status = client.status(definition.connect.connector)
+    except OutboxError as error:
+        problem = error.problem
+    return Sighting(
+        slot=slots.read(conn, definition.postgres.slot),
+        connect_problem=problem,
+        connector=status,
+        topic_exists=topic_exists,
+    )
+
+
+def stopped_at(seen: Sighting, definition: Definition, position: int) -> tuple[str, str]:
+    """Say at which station a canary written at `position` stopped, and what to do about it."""
+    name = definition.postgres.slot
+    if seen.slot is None:
+        return f"slot {name} does not exist", "run outboxctl apply"
+    if seen.slot.lost:
+        return f"slot {name} is lost, the server has removed WAL it needs", "create the slot anew"
+    return _at_the_connector(seen, definition.connect.connector) or _on_the_way(
+        seen.slot, seen.topic_exists, definition, position
+    )
+
+
+def _at_the_connector(seen: Sighting, name: str) -> tuple[str, str] | None:
+    if seen.connect_problem:
+        return f"Kafka Connect cannot be asked: {seen.connect_problem}", "check connect.url and the worker"
+    if seen.connector is None:
+        return f"connector {name} does not exist", "run outboxctl apply"
+    failed = next((task for task in seen.connector.tasks if task.state == "FAILED"), None)
+    if failed is not None:
+        return (
+            f"task {failed.id} of connector {name} has FAILED: {failed.trace_line}",
+            "mend the cause, then run outboxctl connectors restart --failed",
+        )
+    if seen.connector.state != "RUNNING":
+        return f"connector {name} is {seen.connector.state}", f"see outboxctl connectors status {name}"
+    return None
+
+
+def _on_the_way(slot: LiveSlot, topic_exists: bool, definition: Definition, position: int) -> tuple[str, str]:
+    name, topic = definition.postgres.slot, definition.message_topic
+    if not slot.active:
+        return (
+            f"connector {definition.connect.connector} says RUNNING, but nobody reads slot {name}",
+            "read the worker's log: it retries a connection that fails",
+        )
+    confirmed = slot.confirmed_flush_lsn or "0/0"
+    if lsn.parse(confirmed) > position:
+        return (
+            f"Debezium has read past {lsn.text(position)} without delivering it",
+            "check message.prefix.include.list and topic.prefix with outboxctl plan",
+        )
+    if not topic_exists:
+        return (
+            f"slot {name} is read, but topic {topic} does not exist",
+            "create the topic: the producer waits for it without an error",
+        )
+    return (
+        f"slot {name} is read and confirmed up to {confirmed}, not yet to {lsn.text(position)}",
+        "wait for the backlog, or read the worker's log for what the producer waits for",
+    )
