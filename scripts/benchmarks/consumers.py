@@ -1,0 +1,117 @@
+"""How fast a consumer turns records into rows, with the inbox and without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import count
+
+import psycopg
+from confluent_kafka import KafkaException, Producer
+
+from benchmarks.loops import BULK, BULK_PLAIN, ONE_BY_ONE, SINGLE, SINGLE_PLAIN
+from benchmarks.measures import Figure
+from benchmarks.roads import DEFINITION_FILE
+from benchmarks.rounds import Say, rotated
+from benchmarks.servers import Servers
+from outbox_connectors import loading
+from outbox_connectors.definition import TopicSpec
+from outbox_connectors.event import record_of
+from outbox_connectors.record import Record
+from outbox_pipeline import outbox, topics
+
+PARTITIONS = 6
+DATABASE = "billing"
+BULK_TOPIC, SINGLE_TOPIC = "bench.consume.bulk", "bench.consume.single"
+BULK_WORK, SINGLE_WORK = "one INSERT per batch", "one INSERT per event"
+TEXTBOOK_WORK = "the same, against the textbook"
+PATIENCE_SECONDS = 120
+
+_numbers = count()
+
+
+def measure(servers: Servers, rounds: int, bulk_events: int, single_events: int, say: Say) -> list[Figure]:
+    """Consume the same records each way, in turns, each in a process and a group of its own."""
+    _prepare(servers)
+    plan = (
+        (BULK_TOPIC, bulk_events, (BULK_PLAIN, BULK)),
+        (SINGLE_TOPIC, single_events, (SINGLE_PLAIN, SINGLE, ONE_BY_ONE)),
+    )
+    rates: dict[str, list[float]] = {}
+    for topic, events, ways in plan:
+        say(f"consumers: {events:,} records into {topic}")
+        _fill(servers, topic, events)
+        for number in range(rounds):
+            for way in rotated(ways, number):
+                say(f"consumers, round {number + 1} of {rounds}: {way}")
+                rates.setdefault(way, []).append(_run(servers, way, topic, events))
+    return [
+        *_figures(BULK_WORK, rates, BULK_PLAIN, BULK),
+        *_figures(SINGLE_WORK, rates, SINGLE_PLAIN, SINGLE),
+        *_figures(TEXTBOOK_WORK, rates, ONE_BY_ONE, SINGLE),
+    ]
+
+
+def _figures(work: str, rates: dict[str, list[float]], reference: str, *ways: str) -> list[Figure]:
+    return [
+        Figure(work, way, tuple(rates[way]), "events/s", more_is_better=True, reference=way == reference)
+        for way in (reference, *ways)
+    ]
+
+
+def _prepare(servers: Servers) -> None:
+    with psycopg.connect(servers.dsn(DATABASE), autocommit=True) as conn:
+        conn.execute("CREATE TABLE effect (key text NOT NULL, payload text NOT NULL)")
+        conn.execute("CREATE TABLE by_hand (consumer text, event_id uuid, PRIMARY KEY (consumer, event_id))")
+        conn.execute(
+            'CREATE TABLE inbox (event_id uuid, consumer text COLLATE "C", PRIMARY KEY (event_id, consumer))'
+        )
+
+
+def _run(servers: Servers, way: str, topic: str, events: int) -> float:
+    with psycopg.connect(servers.dsn(DATABASE), autocommit=True) as conn:
+        conn.execute("TRUNCATE effect, by_hand, inbox")
+        conn.execute("CHECKPOINT")
+    name = f"bench-{next(_numbers)}"
+    command = [sys.executable, "-m", "benchmarks.consuming", way, name, topic, str(events)]
+    environ = {**os.environ, "BENCH_DSN": servers.dsn(DATABASE), "PYTHONPATH": sys.path[0]}
+    done = subprocess.run(
+        command, env=environ, check=True, stdout=subprocess.PIPE, text=True, timeout=PATIENCE_SECONDS
+    )
+    return float(done.stdout.split()[-1])
+
+
+def _fill(servers: Servers, topic: str, events: int) -> None:
+    """Create a topic with so many records, all different, as the connector would have written them."""
+    kafka = loading.load(DEFINITION_FILE, servers.environ).kafka
+    topics.create(kafka, [TopicSpec(topic, PARTITIONS, 1, {})])
+    failed: list[object] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": servers.bootstrap,
+            "partitioner": "murmur2_random",
+            "linger.ms": 50,
+            "queue.buffering.max.messages": events + 1,
+            "on_delivery": lambda error, _: failed.append(error) if error else None,
+        }
+    )
+    for record in _records(topic, events):
+        producer.produce(record.topic, record.value, record.key, headers=list(record.headers))
+        producer.poll(0)
+    if producer.flush(PATIENCE_SECONDS) or failed:
+        raise KafkaException(f"records not written to {topic}: {failed[:1]}")
+
+
+def _records(topic: str, events: int) -> Iterator[Record]:
+    for number in range(events):
+        yield record_of(
+            outbox.event(
+                aggregate_type="order",
+                aggregate_id=f"order-{number % 5000}",
+                event_type="OrderPlaced",
+                payload={"order": number, "total": "19.90", "lines": [{"sku": "A-1", "count": 2}] * 4},
+            ),
+            topic,
+        )
