@@ -19,7 +19,7 @@ from local_stack.layout import Layout
 from local_stack.ports import assign
 from local_stack.processes import raise_file_limit
 from local_stack.programs import MAJORS
-from local_stack.removal import remove, remove_everything
+from local_stack.removal import remove
 from local_stack.services import NAMES, Progress
 
 OK, FAILED, NOT_RUNNING = 0, 1, 3
@@ -96,7 +96,6 @@ def parser() -> argparse.ArgumentParser:
     log.add_argument("-n", "--lines", type=int, default=100, help="how many lines of each log (default: 100)")
     command("env", 'print shell exports: eval "$(scripts/stack env)"')
     command("reset", "stop the stack and delete its data")
-    command("clean", "stop all stacks and delete them, with all that was downloaded")
     for name, text in {
         "start": "start single services again",
         "stop": "stop single services in an orderly way",
@@ -123,13 +122,11 @@ def _setting(text: str) -> tuple[str, str]:
 def run(options: argparse.Namespace) -> int:
     layout = Layout()
     progress = Progress(sys.stderr if options.command == "env" else sys.stdout, time.monotonic())
-    if options.command == "clean":
-        remove_everything(layout, progress)
-        return OK
-    instance = load(layout, getattr(options, "name", DEFAULT_NAME))
+    name = getattr(options, "name", DEFAULT_NAME)
+    instance = load(layout, name, damaged=options.command == "reset")
     if options.command == "up":
         with instance.locked():
-            up(load(layout, instance.name), options, progress)
+            up(load(layout, name), options, progress)
         return OK
     if not instance.exists:
         if options.command in ("down", "reset"):
@@ -168,9 +165,9 @@ def down(instance: Instance, _options: argparse.Namespace, progress: Progress) -
         instance.save()
 
 
-def reset(instance: Instance, options: argparse.Namespace, progress: Progress) -> None:
-    down(instance, options, progress)
+def reset(instance: Instance, _options: argparse.Namespace, progress: Progress) -> None:
     with instance.locked():
+        services.stop(instance, NAMES, progress)
         remove(instance)
     progress.say("stack", f"{instance.name} is gone")
 
@@ -215,7 +212,7 @@ def status(instance: Instance, options: argparse.Namespace, _progress: Progress)
 
 
 def env(instance: Instance, _options: argparse.Namespace, _progress: Progress) -> None:
-    print(exports(instance), end="")
+    print(exports(instance, os.environ.get("PATH", os.defpath)), end="")
 
 
 def show_logs(instance: Instance, options: argparse.Namespace, _progress: Progress) -> None:

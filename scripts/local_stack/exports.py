@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 
 from local_stack.instance import Instance
@@ -27,9 +28,10 @@ def variables(instance: Instance) -> dict[str, str]:
     }
 
 
-def exports(instance: Instance) -> str:
-    """Shell code for `eval`: the variables, and outboxctl on PATH (once, however often it is run)."""
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables(instance).items()]
-    programs = shlex.quote(str(instance.layout.repository / ".venv" / "bin"))
-    lines.append(f'case ":$PATH:" in *:{programs}:*) ;; *) export PATH={programs}:"$PATH" ;; esac')
-    return "\n".join(lines) + "\n"
+def exports(instance: Instance, path: str) -> str:
+    """Shell code for `eval`: the variables, and PATH with outboxctl on it unless `path` has it already."""
+    values = variables(instance)
+    programs = str(instance.layout.repository / ".venv" / "bin")
+    if programs not in path.split(os.pathsep):
+        values["PATH"] = f"{programs}{os.pathsep}{path}"
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())

@@ -97,7 +97,6 @@ class Instance:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """One command at a time may change a stack. The lock ends with the process that holds it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         with file_lock(self.layout.stacks / f".{self.name}.lock"):
             yield
 
@@ -111,8 +110,11 @@ def file_lock(path: Path) -> Iterator[None]:
         yield
 
 
-def load(layout: Layout, name: str) -> Instance:
-    """The stack called `name`, with what it remembers; a new one remembers nothing."""
+def load(layout: Layout, name: str, *, damaged: bool = False) -> Instance:
+    """The stack called `name`, with what it remembers; a new one remembers nothing.
+
+    Raises StackError when its memory cannot be read, unless `damaged` allows that (to stop and delete it).
+    """
     instance = Instance(layout, checked_name(name))
     if not instance.exists:
         return instance
@@ -125,6 +127,8 @@ def load(layout: Layout, name: str) -> Instance:
         instance.wanted = content["wanted"]
         base = content["postgres_base"]
     except (ValueError, KeyError, TypeError) as error:
+        if damaged:
+            return instance
         raise StackError(
             f"{state} cannot be read ({error})", f"start afresh: scripts/stack --name {name} reset"
         ) from error

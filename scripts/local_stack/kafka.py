@@ -43,6 +43,7 @@ def java_environment() -> dict[str, str]:
 
 
 def prepare(instance: Instance, say: Say) -> Launch:
+    java()
     libraries = ensure_kafka(instance.layout, say)
     data = instance.data("kafka")
     config = instance.render("kafka.properties", "kafka.properties", data=data)

@@ -14,7 +14,7 @@ from local_stack.errors import StackError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-RESERVED = frozenset({"lib"})
+RESERVED = frozenset({"lib", "pythons"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Layout:
 
     def names(self) -> list[str]:
         """The stacks that exist here, running or not."""
-        return sorted(path.parent.name for path in self.stacks.glob("*/state.json"))
+        return sorted(path.parent.name for path in self.stacks.glob("*/run"))
 
     def postgres_base(self, account: Account | None) -> Path:
         """The folder for PostgreSQL's programs and data: .stack, or `outside` if `account` cannot go there.
@@ -72,6 +72,6 @@ def checked_name(name: str) -> str:
     """The name of a stack, if it can be one."""
     if not NAME.fullmatch(name) or name in RESERVED:
         raise StackError(
-            f"{name!r} cannot name a stack", "use lower case letters, digits, - and _ (not 'lib')"
+            f"{name!r} cannot name a stack", "use lower case letters, digits, - and _ (not lib or pythons)"
         )
     return name

@@ -172,7 +172,13 @@ def connected(instance: Instance, database: str = "postgres") -> Iterator[psycop
             autocommit=True,
         )
     except psycopg.OperationalError as error:
-        raise NotReady(str(error).strip().splitlines()[-1]) from error
+        reason = str(error).strip().splitlines()[-1]
+        if "password authentication failed" in reason:
+            raise StackError(
+                f"the data of stack {instance.name} was made with another password than {instance.secrets_file}",
+                f"delete it with `scripts/stack --name {instance.name} reset`",
+            ) from error
+        raise NotReady(reason) from error
     with connection:
         yield connection
 
@@ -211,7 +217,15 @@ SERVICE = Service(
     needs=(),
     prepare=prepare,
     check=check,
-    failure=("PANIC:", "FATAL:", "LOG:  could not", "ERROR:", "postgres:"),
+    failure=(
+        "invalid value for",
+        "unrecognized configuration",
+        "PANIC:",
+        "FATAL:",
+        "LOG:  could not",
+        "ERROR:",
+        "postgres:",
+    ),
     stop_signal=signal.SIGINT,
     start_seconds=120,
     stop_seconds=60,

@@ -1,30 +1,50 @@
-"""Delete what a stack, or all of them, left on the disk."""
+"""Delete what stacks left on the disk. As a program (scripts/clean): all of them, and what Maven fetched."""
 
 from __future__ import annotations
 
 import shutil
+import sys
+import time
 
 from local_stack import services
+from local_stack.errors import StackError
 from local_stack.instance import Instance, load
 from local_stack.layout import Layout
 from local_stack.services import NAMES, Progress
 
 
 def remove(instance: Instance) -> None:
-    """Delete the data of a stopped stack."""
-    if instance.postgres_base is not None and instance.postgres_base == instance.layout.outside:
-        shutil.rmtree(instance.postgres_base / instance.name, ignore_errors=True)
+    """Delete the data of a stopped stack, and the folder outside the clone when no other stack needs it."""
     if instance.folder.exists():
         shutil.rmtree(instance.folder)
+    layout = instance.layout
+    shutil.rmtree(layout.outside / instance.name, ignore_errors=True)
+    others = (load(layout, name, damaged=True) for name in layout.names())
+    if layout.outside.exists() and not any(other.postgres_base == layout.outside for other in others):
+        shutil.rmtree(layout.outside)
 
 
 def remove_everything(layout: Layout, progress: Progress) -> None:
     """Stop every stack of this clone and delete all of them, with the programs they share."""
     for name in layout.names():
-        instance = load(layout, name)
+        instance = load(layout, name, damaged=True)
         with instance.locked():
             services.stop(instance, NAMES, progress)
             remove(instance)
     for folder in (layout.outside, layout.stacks):
         if folder.exists():
             shutil.rmtree(folder)
+
+
+def main() -> int:
+    """Remove everything; a failure is one line."""
+    try:
+        remove_everything(Layout(), Progress(sys.stdout, time.monotonic()))
+    except (StackError, OSError) as error:
+        print(f"clean: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
