@@ -175,7 +175,7 @@ def connected(instance: Instance, database: str = "postgres") -> Iterator[psycop
         reason = str(error).strip().splitlines()[-1]
         if "password authentication failed" in reason:
             raise StackError(
-                f"the data of stack {instance.name} was made with another password than {instance.secrets_file}",
+                f"stack {instance.name} was made with another password than {instance.secrets_file} has",
                 f"delete it with `scripts/stack --name {instance.name} reset`",
             ) from error
         raise NotReady(reason) from error
