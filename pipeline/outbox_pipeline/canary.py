@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import psycopg
 from psycopg.rows import TupleRow
-from uuid_utils.compat import uuid7
 
 from outbox_connectors.definition import Definition
 from outbox_pipeline import lsn, messages, slots
@@ -23,6 +22,7 @@ from outbox_pipeline.errors import Failed, OutboxError
 from outbox_pipeline.slots import LiveSlot
 from outbox_pipeline.tail import Reader
 
+_LSN = re.compile(rb'\blsn"?\s*[=:]\s*(\d{1,20})\b')
 READ_SECONDS = 0.1
 DIAGNOSIS_SECONDS = 10.0
 
@@ -54,20 +54,19 @@ def travel(
 ) -> Travel:
     """Send a canary and wait for it in `definition.message_topic`, at most `timeout_seconds`.
 
-    Reads from the topic's end before the canary is written, so an old one is never taken for it, and
-    each has a prefix of its own. Changes nothing that outlives it; joins no group. On an autocommit
-    connection it leaves no transaction open. Raises Failed with the station it stopped at, and
-    Unreachable when Kafka cannot be read.
+    Reads from the topic's end before the canary is written and recognises it by its position in the
+    log, so neither an old one nor another process's is taken for it. Changes nothing that outlives
+    it, joins no group. On an autocommit connection it leaves no transaction open. Raises Failed with
+    the station it stopped at, and Unreachable when Kafka cannot be read.
     """
     topic = definition.message_topic
-    prefix = f"{definition.canary_prefix}.{uuid7().hex}"
     pattern = re.compile(re.escape(topic))
     with Reader(definition.kafka) as reader:
         found = reader.follow(pattern, from_end=True)
         began = clock()
-        position = messages.emit(conn, prefix)
+        position = messages.emit(conn, definition.canary_prefix)
         while clock() - began < timeout_seconds:
-            if any(_carries(arrived.key, prefix) for arrived in reader.read(READ_SECONDS)):
+            if any(is_message_at(position, arrived.value) for arrived in reader.read(READ_SECONDS)):
                 return Travel(clock() - began, lsn.text(position))
             found = found or reader.follow(pattern)
     sighting = look(conn, definition, topic_exists=bool(found))
@@ -79,9 +78,14 @@ def travel(
     )
 
 
-def _carries(key: bytes | None, prefix: str) -> bool:
-    """Recognise a canary by its key: `Struct{prefix=...}` or JSON, the prefix stands in it either way."""
-    return key is not None and prefix.encode() in key
+def is_message_at(position: int, value: bytes | None) -> bool:
+    """Recognise the record of the logical message that was written at `position`, in bytes of the log.
+
+    The content of a message cannot be read back: StringConverter prints a Java buffer in its place.
+    Its position can, from `lsn=` in a Struct's text as from `"lsn":` in JSON, and it is the very number
+    that pg_logical_emit_message returned (measured on PostgreSQL 14 to 18).
+    """
+    return value is not None and any(int(found) == position for found in _LSN.findall(value))
 
 
 def look(conn: psycopg.Connection[TupleRow], definition: Definition, *, topic_exists: bool) -> Sighting:
