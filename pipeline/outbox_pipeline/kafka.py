@@ -103,7 +103,7 @@ def unreachable(servers: str, reasons: list[KafkaError]) -> Unreachable:
     reason = candidates[-1]
     if reason.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
         remedy = "check sasl.username, sasl.password and sasl.mechanism in kafka.client"
-    elif reason.code() == KafkaError._SSL:
+    elif reason.code() == KafkaError._SSL or "SSL" in reason.str():
         remedy = "check security.protocol and ssl.ca.location in kafka.client"
     else:
         remedy = "check bootstrap.servers in kafka.client and that the broker runs"
@@ -125,7 +125,7 @@ def administrator(kafka: Kafka, *, clock: Callable[[], float] = time.monotonic) 
     reasons: list[KafkaError] = []
     servers = kafka.client.get("bootstrap.servers", "")
     try:
-        options: dict[str, Any] = {**kafka.client, "error_cb": reasons.append}
+        options: dict[str, Any] = {"log_level": 2, **kafka.client, "error_cb": reasons.append}
         client = AdminClient(options, logger=log)
     except (KafkaException, ValueError, TypeError) as error:
         cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
