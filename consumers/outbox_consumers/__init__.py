@@ -1,1 +1,13 @@
-"""The far side: handle each event once."""
+"""The far side: handle each event once.
+
+Three layers, each usable alone: `claim` on anybody's connection, the own loop of `Consumer.batches`,
+and the application with handlers.
+"""
+
+from outbox_consumers.consumer import Consumer
+from outbox_consumers.errors import Reject, Skip
+from outbox_consumers.event import Event
+from outbox_consumers.inbox import claim, claim_async
+from outbox_consumers.retry import RetryStrategy
+
+__all__ = ["Consumer", "Event", "Reject", "RetryStrategy", "Skip", "claim", "claim_async"]

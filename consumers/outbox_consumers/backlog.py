@@ -1,0 +1,87 @@
+"""Records that wait: those behind a failing event of their partition, in order, until it is due again.
+
+A failing event holds up its own partition only. What Kafka delivers of that partition meanwhile queues
+up here; the other partitions never notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from confluent_kafka import Message
+
+from outbox_consumers.source import Partition, partition_of
+
+
+@dataclass(slots=True)
+class Held:
+    """The waiting records of one partition. The first one is the one that failed."""
+
+    messages: list[Message]
+    due: float  # monotonic clock
+    attempts: int = 0  # of the first event, by its handler
+    setbacks: int = 0  # of the first event, by the database
+    error: str = field(default="")
+
+
+class Backlog:
+    """Held records by partition."""
+
+    def __init__(self) -> None:
+        self._held: dict[Partition, Held] = {}
+
+    def __len__(self) -> int:
+        return sum(len(held.messages) for held in self._held.values())
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._held
+
+    def hold(self, messages: list[Message], due: float, attempts: int = 0, setbacks: int = 0) -> None:
+        """Hold records of one partition, in order, behind what it already holds."""
+        partition = partition_of(messages[0])
+        held = self._held.get(partition)
+        if held is not None:
+            held.messages.extend(messages)
+        else:
+            self._held[partition] = Held(list(messages), due, attempts, setbacks)
+
+    def hold_each(self, messages: Iterable[Message], due: float) -> None:
+        """Hold records of any partitions until `due`."""
+        for message in messages:
+            self.hold([message], due)
+
+    def queue_behind(self, messages: list[Message]) -> list[Message]:
+        """Queue the records whose partition is held and return the others."""
+        if not self._held:
+            return messages
+        free = []
+        for message in messages:
+            held = self._held.get(partition_of(message))
+            if held is None:
+                free.append(message)
+            else:
+                held.messages.append(message)
+        return free
+
+    def drop(self, partitions: Iterable[Partition]) -> None:
+        """Forget the records of partitions that are no longer ours: their next owner gets them again."""
+        for partition in partitions:
+            self._held.pop(partition, None)
+
+    def take(self, partition: Partition) -> Held:
+        """Take the records of a partition out."""
+        return self._held.pop(partition)
+
+    def due(self, now: float) -> list[Partition]:
+        """Name the partitions whose first record is due, the longest waiting first."""
+        ready = [(held.due, partition) for partition, held in self._held.items() if held.due <= now]
+        return [partition for _, partition in sorted(ready)]
+
+    def wait(self, now: float, longest: float) -> float:
+        """Say how many seconds there are until the next one is due, at most `longest`."""
+        return max(0.0, min([longest, *(held.due - now for held in self._held.values())]))
+
+    def longer_than(self, limit: int) -> set[Partition]:
+        """Name the partitions that hold more than `limit` records: time to pause them."""
+        return {p for p, held in self._held.items() if len(held.messages) > limit}

@@ -1,0 +1,28 @@
+"""What a consumer has done, in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts since the consumer started. Only its own thread writes them; reading needs no lock."""
+
+    processed: int = 0  # effects committed
+    duplicates: int = 0  # seen before, nothing done
+    skipped: int = 0  # no handler for the type
+    rejected: int = 0  # the handler said Reject
+    failures: int = 0  # attempts that raised
+    transient: int = 0  # database errors that pass by themselves
+    batches: int = 0  # transactions that held a whole batch
+    singles: int = 0  # transactions for one event, to find a bad one
+    without_id: int = 0  # records without an id header
+    revoked: int = 0  # partitions taken away, with and without notice
+    fenced: int = 0  # offsets not stored, since the partition was gone
+    commit_errors: int = 0  # Kafka refused an offset commit
+    evictions: int = 0  # max.poll.interval.ms exceeded
+
+    def document(self) -> dict[str, int]:
+        """Give the counters by name, for JSON and metrics."""
+        return asdict(self)

@@ -1,0 +1,80 @@
+"""What can go wrong while consuming, and the two words a handler may say.
+
+OutboxError                            exit code
+├── UsageError                         2  a handler or a setting that cannot be right
+│   └── RefusedSetting                 2  a Kafka property that would lose or skip events
+├── Unreachable                        6  PostgreSQL or Kafka does not answer, or refuses us
+├── Refused
+│   └── ReadOnlyDatabase               7  a standby, or a session that may not write
+└── Failed                             1
+    ├── InboxUnusable                  1  no inbox table, or one of another shape
+    ├── FencedConsumer                 1  Kafka says that this member must not go on
+    └── UnprovenTransaction            1  nobody can say that the effects are committed
+        ├── SwallowedDatabaseError     1  a handler caught a database error and went on
+        └── TransactionEndedByHandler  1  a handler committed or rolled back
+
+Exception
+├── Reject                             raised by a handler: this event will never succeed
+│   └── UnreadablePayload              raised by Event for a payload that is not what it should be
+└── Skip                               raised by a handler: nothing (more) to do, mark it as seen
+"""
+
+from __future__ import annotations
+
+from outbox_connectors.errors import Failed, Refused, Unreachable, UsageError
+
+__all__ = [
+    "Failed",
+    "FencedConsumer",
+    "InboxUnusable",
+    "ReadOnlyDatabase",
+    "RefusedSetting",
+    "Reject",
+    "Skip",
+    "SwallowedDatabaseError",
+    "TransactionEndedByHandler",
+    "UnprovenTransaction",
+    "Unreachable",
+    "UnreadablePayload",
+    "UsageError",
+]
+
+
+class RefusedSetting(UsageError):
+    """A Kafka property that would lose, skip or repeat events."""
+
+
+class ReadOnlyDatabase(Refused):
+    """The database cannot take effects: it is a standby or the session is read only."""
+
+
+class InboxUnusable(Failed):
+    """The inbox table is missing, of another shape, or closed to this role."""
+
+
+class FencedConsumer(Failed):
+    """Kafka ended this member for good, for example because another one took its group.instance.id."""
+
+
+class UnprovenTransaction(Failed):
+    """The transaction cannot be proven to be committed, so its offsets are not stored."""
+
+
+class SwallowedDatabaseError(UnprovenTransaction):
+    """A handler caught a database error and returned: PostgreSQL would turn COMMIT into ROLLBACK."""
+
+
+class TransactionEndedByHandler(UnprovenTransaction):
+    """A handler ended the transaction that belongs to the consumer."""
+
+
+class Reject(Exception):
+    """Raised by a handler: this event will never succeed. Its effects are rolled back, it is not retried."""
+
+
+class UnreadablePayload(Reject):
+    """The payload (or key) of a record is not what the handler asked for: no JSON, not UTF-8."""
+
+
+class Skip(Exception):
+    """Raised by a handler: done with this event. Like return: what it has written stays."""

@@ -1,0 +1,295 @@
+"""The loop: fetch, apply, store; hold what fails and let the rest go on.
+
+    records --> held partition? --> its backlog (in order, until due)
+            --> together: one transaction --ok--> store offsets
+                                 |fails
+                                 v
+            --> one by one, in order --ok--> store
+                                 |fails
+                                 v
+                    hold this partition from here, with a growing delay
+
+The loop never sleeps while it could poll Kafka: waiting records wait in the backlog.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from confluent_kafka import Message
+
+from outbox_consumers.backlog import Backlog
+from outbox_consumers.counters import Counters
+from outbox_consumers.effects import Effects
+from outbox_consumers.errors import InboxUnusable
+from outbox_consumers.event import Event
+from outbox_consumers.retry import TRANSIENT, RetryStrategy, is_transient
+from outbox_consumers.session import Session
+from outbox_consumers.source import Partition, Source, partition_of
+
+log = logging.getLogger("outbox_consumers")
+
+POLL_SECONDS: Final = 0.5
+IN_PLACE_RETRIES: Final = 2  # of a whole batch, after a deadlock and the like
+PIPELINE_CHANCES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How much the loop takes at once and how long it may work between two polls (seconds)."""
+
+    batch_size: int
+    budget: float
+    retry: RetryStrategy
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Time and chance, so that tests can have their own."""
+
+    clock: Callable[[], float]  # monotonic
+    sleep: Callable[[float], None]
+    chance: Callable[[], float]  # in [0, 1)
+
+
+class Loop:
+    """One run of a consumer, from joining the group to leaving it. Lives in one thread."""
+
+    def __init__(
+        self,
+        source: Source,
+        session: Session,
+        effects: Effects,
+        pace: Pace,
+        counters: Counters,
+        outside: Outside,
+    ) -> None:
+        self._source = source
+        self._session = session
+        self._effects = effects
+        self._pace = pace
+        self._counters = counters
+        self._outside = outside
+        self._backlog = Backlog()
+        self._take = pace.batch_size  # shrinks while batches exceed the budget
+        self._database_back_at = 0.0
+        self._outages = 0
+        self._misses = 0
+
+    def run(self, stopping: Callable[[], bool]) -> None:
+        """Handle records until `stopping` says so; what is begun is finished, what waits is left to Kafka."""
+        try:
+            while not stopping():
+                self.turn()
+        finally:
+            self._session.rollback()
+            self._source.close()
+            self._session.close()
+
+    def turn(self, longest_wait: float = POLL_SECONDS) -> None:
+        """Fetch once, apply what came, and retry what is due."""
+        now = self._outside.clock()
+        wait = self._backlog.wait(now, longest_wait)
+        messages = self._source.fetch(self._take, wait)
+        gone = self._source.gone()
+        if gone:
+            self._effects.expect_duplicates()
+            self._backlog.drop(gone)
+        messages = self._backlog.queue_behind(messages)
+        deadline = self._outside.clock() + self._pace.budget
+        if messages:
+            self._apply(messages, deadline)
+        self._retry(deadline)
+        self._source.pause(self._backlog.longer_than(self._pace.batch_size))
+
+    def _apply(self, messages: list[Message], deadline: float) -> None:
+        """Apply records in one transaction; one by one when that fails."""
+        if self._outside.clock() < self._database_back_at:
+            self._backlog.hold_each(messages, self._database_back_at)
+            return
+        events = self._effects.read(messages)
+        if not events:
+            self._counters.skipped += len(messages)
+            self._store(messages)
+            return
+        failure = self._together(messages, events, deadline)
+        for retry in range(IN_PLACE_RETRIES):
+            if failure is None or not is_transient(failure) or self._lost(failure):
+                break
+            self._counters.transient += 1
+            self._outside.sleep(0.05 * (retry + self._outside.chance()))
+            failure = self._together(messages, events, deadline)
+        if failure is None:
+            return
+        if self._lost(failure):
+            self._hold_for_database(messages, failure)
+        else:
+            self._one_by_one(messages, deadline, failure)
+
+    def _together(
+        self, messages: Sequence[Message], events: Sequence[Event], deadline: float
+    ) -> Exception | None:
+        """Apply and store a batch, or say why not."""
+        try:
+            done = self._effects.together(events, deadline)
+        except InboxUnusable:
+            raise
+        except Exception as error:
+            return error
+        self._after(messages, events, done)
+        return None
+
+    def _after(self, messages: Sequence[Message], events: Sequence[Event], done: int) -> None:
+        self._outages = 0
+        if done == len(events):
+            self._counters.skipped += len(messages) - len(events)
+            self._store(messages)
+            self._take = min(self._pace.batch_size, self._take * 2)
+            return
+        # The budget cut the batch short. What follows the cut waits in order, due at once.
+        cut = next(i for i, message in enumerate(messages) if message is events[done].message)
+        self._counters.skipped += cut - done
+        self._store(messages[:cut])
+        self._take = max(1, done)
+        log.warning(
+            "a batch of %d took longer than %.0f s; going on with %d",
+            len(events),
+            self._pace.budget,
+            self._take,
+        )
+        self._backlog.hold_each(messages[cut:], self._outside.clock())
+
+    def _one_by_one(self, messages: list[Message], deadline: float, cause: Exception) -> None:
+        """Find the event that fails; hold its partition from there on, apply all others."""
+        log.info("a batch failed (%s: %s), looking for the event", type(cause).__name__, cause)
+        failed = False
+        self._effects.expect_duplicates()
+        for at, message in enumerate(messages):
+            now = self._outside.clock()
+            if now > deadline or now < self._database_back_at:
+                self._backlog.hold_each(self._backlog.queue_behind(messages[at:]), now)
+                return
+            if partition_of(message) in self._backlog:
+                self._backlog.queue_behind([message])
+            elif not self._single(message, attempts=0, setbacks=0):
+                failed = True
+        if not failed:
+            self._note_miss(cause)
+
+    def _single(self, message: Message, attempts: int, setbacks: int) -> bool:
+        """Apply one record. When it fails, hold it, first of its partition, and say False."""
+        events = self._effects.read([message])
+        if events:
+            events[0].attempt = attempts + 1
+            failure = self._alone(events[0])
+            if failure is not None:
+                self._failed(events[0], failure, attempts, setbacks)
+                return False
+        else:
+            self._counters.skipped += 1
+        self._outages = 0
+        self._store([message])
+        return True
+
+    def _alone(self, event: Event) -> Exception | None:
+        try:
+            self._effects.alone(event)
+        except InboxUnusable:
+            raise
+        except Exception as error:
+            return error
+        return None
+
+    def _failed(self, event: Event, error: Exception, attempts: int, setbacks: int) -> None:
+        message = event.message
+        if self._lost(error):
+            self._hold_for_database([message], error, attempts, setbacks)
+            return
+        if is_transient(error):
+            self._counters.transient += 1
+            setbacks += 1
+            delay = TRANSIENT.delay(setbacks, self._outside.chance())
+        else:
+            self._counters.failures += 1
+            attempts += 1
+            delay = self._pace.retry.delay(attempts, self._outside.chance())
+        log.error(
+            "%r failed, attempt %d, again in %.1f s; its partition waits: %s",
+            event, attempts + setbacks, delay, _describe(error, event),
+            exc_info=_seen_by_handler(error) if attempts == 1 and not setbacks else None,
+        )  # fmt: skip
+        self._backlog.hold([message], self._outside.clock() + delay, attempts, setbacks)
+
+    def _retry(self, deadline: float) -> None:
+        """Try held partitions whose time has come: the first event alone, then the others together."""
+        for partition in self._backlog.due(self._outside.clock()):
+            if self._outside.clock() > deadline:
+                return
+            self._retry_partition(partition, deadline)
+
+    def _retry_partition(self, partition: Partition, deadline: float) -> None:
+        held = self._backlog.take(partition)
+        first, rest = held.messages[0], held.messages[1:]
+        now = self._outside.clock()
+        if now < self._database_back_at:
+            self._backlog.hold(held.messages, self._database_back_at, held.attempts, held.setbacks)
+        elif held.attempts == held.setbacks == 0:
+            self._apply_some(held.messages, deadline)
+        elif not self._single(first, held.attempts, held.setbacks):
+            self._backlog.queue_behind(rest)
+        elif rest:
+            self._apply_some(rest, deadline)
+
+    def _apply_some(self, messages: list[Message], deadline: float) -> None:
+        """Apply a batch of one partition's waiting records; the others stay held, due at once."""
+        batch, later = messages[: self._take], messages[self._take :]
+        self._apply(batch, deadline)
+        if later:
+            self._backlog.hold(later, self._outside.clock())
+
+    def _lost(self, error: Exception) -> bool:
+        """Say whether the database itself is out of reach, so that no event can succeed."""
+        return is_transient(error) and not self._session.usable()
+
+    def _hold_for_database(
+        self, messages: list[Message], error: Exception, attempts: int = 0, setbacks: int = 0
+    ) -> None:
+        self._counters.transient += 1
+        self._outages += 1
+        self._effects.expect_duplicates()
+        delay = TRANSIENT.delay(self._outages, self._outside.chance())
+        self._database_back_at = self._outside.clock() + delay
+        log.warning("no database connection, again in %.1f s: %s", delay, " ".join(str(error).split()))
+        for message in messages:
+            self._backlog.hold([message], self._database_back_at, attempts, setbacks)
+
+    def _store(self, messages: Sequence[Message]) -> None:
+        if len(messages) == 1:
+            self._source.store(messages)
+        else:
+            self._source.store({partition_of(message): message for message in messages}.values())
+
+    def _note_miss(self, cause: Exception) -> None:
+        """Leave pipeline mode for good when batches fail in it whose events all succeed alone."""
+        if is_transient(cause) or not self._effects.pipelines:
+            return
+        self._misses += 1
+        if self._misses >= PIPELINE_CHANCES:
+            self._effects.pipelines = False
+            log.warning("handlers need each statement's answer at once; going on without pipeline mode")
+
+
+def _seen_by_handler(error: Exception) -> Exception:
+    """Cut our own frames off the traceback, so that it begins in the handler."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__package__") == __package__:
+        trace = trace.tb_next
+    return error.with_traceback(trace) if trace is not None else error
+
+
+def _describe(error: Exception, event: Event) -> str:
+    hint = " (the event is a tombstone: its payload is NULL)" if event.payload is None else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{hint}"

@@ -1,0 +1,81 @@
+"""When to try again: the delays, and which database errors pass by themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psycopg
+from psycopg.errors import PipelineAborted
+
+from outbox_consumers.errors import ReadOnlyDatabase, UsageError
+
+# Errors that say nothing about the event. By SQLSTATE, since psycopg files 25P03 and 25P04 under
+# InternalError and the rest under OperationalError (PostgreSQL docs, appendix A; psycopg 3.3).
+TRANSIENT_SQLSTATES = frozenset(
+    {
+        "25006",  # read_only_sql_transaction: the primary became a standby under us
+        "25P03",  # idle_in_transaction_session_timeout
+        "25P04",  # transaction_timeout
+        "40001",  # serialization_failure
+        "40003",  # statement_completion_unknown
+        "40P01",  # deadlock_detected
+        "55P03",  # lock_not_available
+        "57014",  # query_canceled
+        "57P01",  # admin_shutdown
+        "57P02",  # crash_shutdown
+        "57P03",  # cannot_connect_now
+        "57P05",  # idle_session_timeout
+    }
+)
+TRANSIENT_CLASSES = frozenset({"08", "53", "58"})  # connection, insufficient resources, system error
+
+
+@dataclass(frozen=True, slots=True)
+class RetryStrategy:
+    """How long a failing event waits, in seconds, and how often it is tried.
+
+    Before attempt n + 1 the event waits `wait + linear_wait * n + exponential_wait ** n` seconds, at
+    most `max_wait`, spread by `jitter` (0.25: between 75 % and 125 %). A term that is 0 is left out.
+    `max_attempts` None: for ever.
+    """
+
+    max_attempts: int | None = None
+    wait: float = 0.0
+    linear_wait: float = 0.0
+    exponential_wait: float = 2.0
+    max_wait: float = 60.0
+    jitter: float = 0.25
+
+    def __post_init__(self) -> None:
+        numbers = (self.wait, self.linear_wait, self.exponential_wait, self.max_wait)
+        if min(numbers) < 0 or not 0 <= self.jitter < 1:
+            raise UsageError("RetryStrategy takes waits of 0 or more and a jitter from 0 to below 1")
+        if self.max_attempts is not None and self.max_attempts < 1:
+            raise UsageError(f"RetryStrategy(max_attempts={self.max_attempts}): at least one attempt is made")
+
+    def delay(self, attempts: int, chance: float) -> float:
+        """Say how long to wait after `attempts` failures. `chance` is a random number in [0, 1)."""
+        seconds = self.wait + self.linear_wait * attempts
+        if self.exponential_wait:
+            # 2 ** 1024 overflows; no wait that matters needs more than 60 doublings.
+            seconds += self.exponential_wait ** min(attempts, 60)
+        return min(seconds, self.max_wait) * (1 + self.jitter * (2 * chance - 1))
+
+    def exhausted(self, attempts: int) -> bool:
+        """Say whether no attempt is left."""
+        return self.max_attempts is not None and attempts >= self.max_attempts
+
+
+# For errors of the database that say nothing about the event: first retry soon, then back off.
+TRANSIENT = RetryStrategy(linear_wait=0.2, exponential_wait=0, max_wait=5.0, jitter=0.5)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Say whether the error passes by itself: deadlock, timeout, lost connection, server restart."""
+    if not isinstance(error, psycopg.Error):
+        return isinstance(error, ReadOnlyDatabase)
+    state = error.sqlstate
+    if state is None:
+        # Raised by the client: the connection is gone. PipelineAborted only follows another error.
+        return isinstance(error, psycopg.OperationalError) and not isinstance(error, PipelineAborted)
+    return state in TRANSIENT_SQLSTATES or state[:2] in TRANSIENT_CLASSES

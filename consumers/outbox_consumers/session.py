@@ -1,0 +1,256 @@
+"""One session with PostgreSQL: opened, checked, guarded, and its commits proven."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+import psycopg
+from psycopg import conninfo, pq
+from psycopg.abc import Params
+from psycopg.rows import dict_row
+
+from outbox_connectors.definition import Secret
+from outbox_consumers import sql
+from outbox_consumers.errors import (
+    InboxUnusable,
+    ReadOnlyDatabase,
+    SwallowedDatabaseError,
+    TransactionEndedByHandler,
+    UnprovenTransaction,
+    Unreachable,
+    UsageError,
+)
+from outbox_consumers.inbox import cursor_of, inbox_missing
+
+log = logging.getLogger("outbox_consumers")
+
+Status: Final = pq.TransactionStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """Where a consumer's effects go, and how long its session may hold others up (seconds)."""
+
+    dsn: Secret
+    consumer: str
+    table: str
+    lock_timeout: float = 10.0
+    idle_timeout: float = 60.0
+    connect_timeout: float = field(default=5.0)
+
+
+class HandlerCursor(psycopg.Cursor[Any]):
+    """A cursor that does not let a handler end the consumer's transaction."""
+
+    def execute(
+        self,
+        query: Any,
+        params: Params | None = None,
+        *,
+        prepare: bool | None = None,
+        binary: bool | None = None,
+    ) -> Self:
+        """Execute unless the statement would end the transaction."""
+        if ends_transaction(query):
+            raise _not_yours()
+        super().execute(query, params, prepare=prepare, binary=binary)
+        return self
+
+
+class HandlerConnection(psycopg.Connection[Any]):
+    """The connection a handler gets: everything works but ending the transaction it is in."""
+
+    def commit(self) -> None:
+        """Refuse: the consumer commits, when the handler has returned."""
+        raise _not_yours()
+
+    def rollback(self) -> None:
+        """Refuse: a handler that wants its effects undone raises."""
+        raise _not_yours()
+
+
+def _not_yours() -> TransactionEndedByHandler:
+    return TransactionEndedByHandler(
+        "a handler tried to end the transaction, which holds the claims of other events too",
+        remedy="return to commit, raise to roll back, and use `with conn.transaction():` for a part",
+    )
+
+
+def ends_transaction(query: object) -> bool:
+    """Say whether the statement would commit, roll back or restart the transaction.
+
+    Looks at the first words only: a COMMIT hidden behind a comment or a semicolon is found afterwards
+    by the state of the transaction.
+    """
+    if isinstance(query, psycopg.sql.SQL):
+        query = query.as_string(None)
+    if isinstance(query, bytes):
+        query = query[:40].decode(errors="replace")
+    if not isinstance(query, str):
+        return False
+    words = query[:40].split(None, 2)
+    if not words:
+        return False
+    first = words[0].rstrip(";").lower()
+    second = words[1].lower() if len(words) > 1 else ""
+    if first == "rollback":
+        return second != "to"
+    if first == "prepare":
+        return second == "transaction"
+    return first in ("commit", "abort", "end")
+
+
+class Session:
+    """A connection for as long as it lives, and a new one afterwards. Used by one thread."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._conn: HandlerConnection | None = None
+
+    def open(self) -> None:
+        """Connect and check that effects can be written here.
+
+        Raises Unreachable, ReadOnlyDatabase or InboxUnusable.
+        """
+        try:
+            self.connection()
+        except psycopg.OperationalError as error:
+            raise _unreachable(error) from error
+
+    def connection(self) -> HandlerConnection:
+        """Give the open connection; open one where there is none or it is broken.
+
+        Raises psycopg.OperationalError while the server cannot be reached.
+        """
+        if self._conn is None or self._conn.closed:
+            self._conn = _connect(self._database)
+        return self._conn
+
+    def begin(self) -> psycopg.Cursor[Any]:
+        """Begin a transaction and give a cursor of our own in it."""
+        cursor = cursor_of(self.connection())
+        cursor.execute("BEGIN")
+        return cursor
+
+    def usable(self) -> bool:
+        """Say whether there is a connection that is not known to be broken."""
+        return self._conn is not None and not self._conn.closed
+
+    def status(self) -> pq.TransactionStatus:
+        """Say in which state the transaction is; UNKNOWN without a connection."""
+        return Status.UNKNOWN if self._conn is None else Status(self._conn.pgconn.transaction_status)
+
+    def commit(self) -> None:
+        """Commit and prove it; when this returns, the effects are on disk.
+
+        The state before COMMIT must be INTRANS: INERROR means a database error that somebody caught, and
+        PostgreSQL would answer COMMIT with a ROLLBACK that psycopg does not report; IDLE means that the
+        transaction is over already. Afterwards the command tag must be COMMIT.
+        Raises SwallowedDatabaseError, TransactionEndedByHandler or UnprovenTransaction.
+        """
+        status = self.status()
+        if status == Status.INERROR:
+            raise SwallowedDatabaseError(
+                "a handler caught a database error and returned, so PostgreSQL would roll everything back",
+                remedy="let the error out, or wrap the statement in `with conn.transaction():`",
+            )
+        if status == Status.IDLE:
+            raise _not_yours()
+        if status != Status.INTRANS or self._conn is None:
+            raise psycopg.OperationalError(f"the connection is {status.name} before COMMIT")
+        cursor = cursor_of(self._conn)
+        cursor.execute("COMMIT")
+        if cursor.statusmessage != "COMMIT":
+            raise UnprovenTransaction(f"PostgreSQL answered COMMIT with {cursor.statusmessage}")
+
+    def rollback(self) -> None:
+        """Roll back whatever is open; a connection that cannot do so is closed. Never raises."""
+        status = self.status()
+        if status == Status.IDLE or self._conn is None:
+            return
+        try:
+            if status not in (Status.INTRANS, Status.INERROR):
+                raise psycopg.OperationalError(f"the connection is left {status.name}")
+            cursor_of(self._conn).execute("ROLLBACK")
+        except psycopg.Error as error:
+            log.warning("closing the database connection: %s", error)
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection; what was not committed is rolled back by the server."""
+        if self._conn is not None:
+            self._conn.close()
+            self._conn = None
+
+
+def _connect(database: Database) -> HandlerConnection:
+    settings = conninfo_of(database.dsn)
+    settings.setdefault("connect_timeout", str(int(database.connect_timeout)))
+    settings["application_name"] = f"outbox consumer {database.consumer}"[:63]
+    conn = HandlerConnection.connect("", autocommit=True, cursor_factory=HandlerCursor, **settings)
+    try:
+        _check(conn, database)
+    except BaseException:
+        conn.close()
+        raise
+    return conn
+
+
+def conninfo_of(dsn: Secret) -> dict[str, Any]:
+    """Read a libpq connection string. Raises UsageError without repeating it: it may hold a password."""
+    try:
+        return dict(conninfo.conninfo_to_dict(dsn.value))
+    except psycopg.ProgrammingError:
+        raise UsageError(
+            "the dsn is not a connection string that libpq can read",
+            remedy="write host=... dbname=... user=... or postgresql://user@host:port/database",
+        ) from None
+
+
+def _check(conn: psycopg.Connection[Any], database: Database) -> None:
+    cursor = psycopg.Cursor(conn, row_factory=dict_row)
+    inbox = sql.table(database.table).as_string(None)
+    found = cursor.execute(sql.get("check_server"), {"inbox": inbox}).fetchone()
+    assert found is not None
+    if found["standby"] or found["read_only"]:
+        raise ReadOnlyDatabase(
+            "the database is a standby" if found["standby"] else "the session is read only",
+            where=f"Consumer({database.consumer!r})",
+            remedy="add target_session_attrs=read-write to the dsn, or name the primary",
+        )
+    _check_inbox(found, database.table)
+    if found["synchronous_commit"] in ("off", "local"):
+        log.warning("synchronous_commit is %s here; this session uses on", found["synchronous_commit"])
+        found["synchronous_commit"] = "on"
+    cursor.execute(
+        sql.get("set_session"),
+        {
+            "lock_timeout": f"{round(database.lock_timeout * 1000)}ms",
+            "idle_timeout": f"{round(database.idle_timeout * 1000)}ms",
+            "synchronous_commit": found["synchronous_commit"],
+        },
+    )
+
+
+def _check_inbox(found: dict[str, Any], table: str) -> None:
+    if not found["present"]:
+        raise inbox_missing(table)
+    if found["key"] != ["event_id", "consumer"]:
+        key = ", ".join(found["key"]) or "none"
+        raise InboxUnusable(
+            f"table {table} has the primary key ({key}), an inbox has (event_id, consumer)",
+            remedy="name another table, or create this one anew with outboxctl inbox init",
+        )
+    missing = [right for right in ("SELECT", "INSERT", "DELETE") if not found[f"may_{right.lower()}"]]
+    if missing:
+        raise InboxUnusable(
+            f"no right to {', '.join(missing)} on {table}",
+            remedy=f"run GRANT {', '.join(missing)} ON {table} to this role",
+        )
+
+
+def _unreachable(error: psycopg.OperationalError) -> Unreachable:
+    lines = dict.fromkeys(" ".join(line.split()) for line in str(error).splitlines() if line.strip())
+    return Unreachable("; ".join(lines), where="PostgreSQL", remedy="check the dsn (or PGHOST, PGPORT, ...)")

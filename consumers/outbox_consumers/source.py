@@ -1,0 +1,199 @@
+"""The Kafka side of one consumer: fetch records, store offsets, and know which partitions are ours.
+
+One thread owns the client. Its callbacks run inside poll, consume and close of that thread; ours only
+take notes and never raise, since a callback that raises makes the client drop records it has already
+taken from its queue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from outbox_consumers.counters import Counters
+from outbox_consumers.errors import Failed, FencedConsumer, Unreachable
+
+log = logging.getLogger("outbox_consumers")
+
+Partition: TypeAlias = tuple[str, int]
+
+# Names of librdkafka's own error codes that we act on. Everything else is for the log.
+_DENIED: Final = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError._AUTHENTICATION,
+)
+
+
+def partition_of(message: Message) -> Partition:
+    """Name the partition of a record."""
+    return message.topic() or "", message.partition() or 0
+
+
+class Source:
+    """A group member and its partitions, from `open` to `close`."""
+
+    def __init__(self, settings: dict[str, Any], topics: Sequence[str], counters: Counters) -> None:
+        self._topics = list(topics)
+        self._counters = counters
+        self._user_commit: Callable[..., None] | None = settings.get("on_commit")
+        self._settings = settings | {"on_commit": self._committed}
+        self._client: Consumer | None = None
+        self._gone: list[Partition] = []
+        self._paused: set[Partition] = set()
+        self._paused_before: set[Partition] = set()  # all that ever were
+        self._to_resume: set[Partition] = set()
+
+    def open(self, timeout: float = 10.0) -> None:
+        """Join the group. Raises Unreachable when no broker answers, Failed for a topic that is not there."""
+        try:
+            client = Consumer(self._settings)
+        except (KafkaException, ValueError, TypeError) as error:
+            raise Failed(
+                f"Kafka's client refuses the configuration: {_text(error)}", remedy="correct kafka={...}"
+            ) from None
+        try:
+            self._check_topics(client, timeout)
+            client.subscribe(self._topics, self._assigned, self._revoked, self._revoked)
+        except BaseException:
+            client.close()
+            raise
+        self._client = client
+
+    def fetch(self, limit: int, timeout: float) -> list[Message]:
+        """Wait up to `timeout` seconds for a record and take what else is already here, up to `limit`.
+
+        `consume` is asked with a time-out of 0, since it would wait the whole time-out to fill the list.
+        Raises FencedConsumer or Unreachable for errors that do not pass.
+        """
+        client = self._required()
+        first = client.poll(timeout)
+        self._resume_assigned()
+        if first is None:
+            return []
+        before = len(self._gone)
+        rest = client.consume(limit - 1, 0) if limit > 1 else []
+        # consume() leaves out records of partitions that it lost, but knows nothing of the first one.
+        if len(self._gone) > before and partition_of(first) in self._gone[before:]:
+            messages = rest
+        else:
+            messages = [first, *rest]
+        if any(message.error() for message in messages):
+            messages = [message for message in messages if not self._failed(message)]
+        return messages
+
+    def gone(self) -> list[Partition]:
+        """Name the partitions that were taken away or newly assigned since the last call."""
+        gone, self._gone = self._gone, []
+        return gone
+
+    def store(self, messages: Iterable[Message]) -> None:
+        """Store the offsets behind these records, the last of each partition; the client commits them.
+
+        A partition that is no longer ours is counted: its next owner finds the events in the inbox.
+        """
+        client = self._required()
+        for message in messages:
+            try:
+                client.store_offsets(message)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._STATE:
+                    raise
+                self._counters.fenced += 1
+
+    def pause(self, wanted: Collection[Partition]) -> None:
+        """Pause exactly these partitions. Resuming takes up to a second, so pause for long waits only."""
+        client = self._required()
+        fresh = [p for p in wanted if p not in self._paused]
+        over = [p for p in self._paused if p not in wanted]
+        if fresh:
+            client.pause([TopicPartition(*p) for p in fresh])
+        if over:
+            client.resume([TopicPartition(*p) for p in over])
+        self._paused = set(wanted)
+        self._paused_before |= self._paused
+
+    def close(self) -> None:
+        """Leave the group; stored offsets are committed on the way."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            client.close()
+
+    def _required(self) -> Consumer:
+        if self._client is None:
+            raise Failed("the consumer is not connected to Kafka")
+        return self._client
+
+    def _check_topics(self, client: Consumer, timeout: float) -> None:
+        try:
+            known = client.list_topics(timeout=timeout).topics
+        except KafkaException as error:
+            servers = self._settings.get("bootstrap.servers")
+            raise Unreachable(
+                _text(error), where=f"Kafka at {servers}", remedy="check bootstrap.servers and that it runs"
+            ) from None
+        missing = [t for t in self._topics if not t.startswith("^") and t not in known]
+        if missing:
+            raise Failed(
+                f"no such topic: {', '.join(missing)}",
+                where=f"Kafka at {self._settings.get('bootstrap.servers')}",
+                remedy="create it (outboxctl apply), or correct topics=[...]",
+            )
+
+    def _failed(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return False
+        code = error.code()
+        if code == KafkaError._FATAL or error.fatal():
+            raise FencedConsumer(
+                f"Kafka ended this member: {error.str()}",
+                remedy="is another one using its group.instance.id?",
+            )
+        if code in _DENIED:
+            raise Unreachable(
+                f"Kafka refuses us: {error.str()}", remedy="grant Read on the topics and the group"
+            )
+        if code == KafkaError._MAX_POLL_EXCEEDED:
+            self._counters.evictions += 1
+        if code != KafkaError._PARTITION_EOF:
+            log.warning("Kafka: %s", error.str())
+        return True
+
+    def _assigned(self, _: object, partitions: list[TopicPartition]) -> None:
+        # A partition that was paused when it left comes back paused (librdkafka), so it is resumed once
+        # the client has finished assigning it.
+        names = [(p.topic, p.partition) for p in partitions]
+        self._gone.extend(names)
+        self._to_resume.update(name for name in names if name in self._paused_before)
+        log.info("assigned %s", names)
+
+    def _revoked(self, _: object, partitions: list[TopicPartition]) -> None:
+        # Lost partitions come here as well: which of the two callbacks runs does not tell who owns them.
+        names = [(p.topic, p.partition) for p in partitions]
+        self._gone.extend(names)
+        self._counters.revoked += len(names)
+        log.info("revoked %s", names)
+
+    def _resume_assigned(self) -> None:
+        if self._to_resume:
+            self._required().resume([TopicPartition(*p) for p in self._to_resume])
+            self._paused -= self._to_resume
+            self._to_resume.clear()
+
+    def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        if error is not None and error.code() != KafkaError._NO_OFFSET:
+            self._counters.commit_errors += 1
+            log.warning("Kafka refused an offset commit: %s", error.str())
+        if self._user_commit is not None:
+            self._user_commit(error, partitions)
+
+
+def _text(error: Exception) -> str:
+    first = error.args[0] if error.args else error
+    return first.str() if isinstance(first, KafkaError) else str(error)

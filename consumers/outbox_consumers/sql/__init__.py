@@ -1,0 +1,24 @@
+"""Everything a consumer says to PostgreSQL, one statement a file; `ls` of this folder shows it all."""
+
+from __future__ import annotations
+
+from typing import LiteralString
+
+from psycopg import sql
+
+from outbox_connectors import statements
+
+
+def get(name: str, server_major: int = 0) -> LiteralString:
+    """Read the statement `name` in the newest variant that `server_major` understands."""
+    return statements.read(__name__, name, server_major)
+
+
+def compose(name: str, server_major: int = 0, **parts: sql.Composable) -> bytes:
+    """Fill the `{placeholders}` of a statement, once, so that executing it costs nothing more."""
+    return sql.SQL(get(name, server_major)).format(**parts).as_bytes(None)
+
+
+def table(name: str) -> sql.Identifier:
+    """Quote `table` or `schema.table`."""
+    return sql.Identifier(*name.split(".", 1))
