@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-STACK = ROOT / "scripts" / "stack"
+from local_stack.exports import variables
+from local_stack.instance import load
+from local_stack.layout import Layout
+
+ROOT = Layout().repository
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ def running(name: str, *, keep: bool) -> Iterator[Servers]:
     _stack(name, "reset")
     try:
         _stack(name, "up")
-        servers = Servers(exports(_stack(name, "env", captured=True)))
+        servers = Servers(variables(load(Layout(), name)))
         os.environ.update(servers.environ)
         yield servers
     finally:
@@ -52,13 +54,5 @@ def running(name: str, *, keep: bool) -> Iterator[Servers]:
             _stack(name, "down")
 
 
-def _stack(name: str, *words: str, captured: bool = False) -> str:
-    command = [str(STACK), "--name", name, *words]
-    done = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE if captured else None)
-    return done.stdout or ""
-
-
-def exports(text: str) -> dict[str, str]:
-    """Read `export NAME=value` lines as a shell would; the others are not for us."""
-    lines = (shlex.split(line) for line in text.splitlines() if line.startswith("export "))
-    return dict(word.split("=", 1) for _, word in lines)
+def _stack(name: str, command: str) -> None:
+    subprocess.run([str(ROOT / "scripts" / "stack"), "--name", name, command], check=True, stdout=sys.stderr)

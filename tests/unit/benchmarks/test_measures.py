@@ -7,7 +7,6 @@ import pytest
 from benchmarks.measures import Figure, Goal, lines, percentile
 from benchmarks.meter import Meter
 from benchmarks.rounds import rotated
-from benchmarks.servers import exports
 from benchmarks.table import number, rendered
 
 
@@ -81,8 +80,3 @@ def test_meter_leaves_out_what_came_first() -> None:
         meter.count(10)
     assert meter.done
     assert meter.rate == 10
-
-
-def test_exports_are_read_as_a_shell_would() -> None:
-    text = "export A=1\nexport B='two words'\ncase x in *) export PATH=y ;; esac\n"
-    assert exports(text) == {"A": "1", "B": "two words"}
