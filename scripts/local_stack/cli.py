@@ -65,7 +65,7 @@ def prepare_process() -> None:
 
 def parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    shared.add_argument("--name", help=f"which stack (default: {DEFAULT_NAME})")
+    shared.add_argument("--name", help=f"which stack (default: $OUTBOX_STACK, else {DEFAULT_NAME})")
     shared.add_argument(
         "--postgres", type=int, choices=MAJORS, metavar="N", help="PostgreSQL major, 14 to 18"
     )
@@ -122,7 +122,7 @@ def _setting(text: str) -> tuple[str, str]:
 def run(options: argparse.Namespace) -> int:
     layout = Layout()
     progress = Progress(sys.stderr if options.command == "env" else sys.stdout, time.monotonic())
-    name = getattr(options, "name", DEFAULT_NAME)
+    name = getattr(options, "name", None) or os.environ.get("OUTBOX_STACK") or DEFAULT_NAME
     instance = load(layout, name, damaged=options.command == "reset")
     if options.command == "up":
         with instance.locked():
