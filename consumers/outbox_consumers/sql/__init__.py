@@ -22,3 +22,8 @@ def compose(name: str, server_major: int = 0, **parts: sql.Composable) -> bytes:
 def table(name: str) -> sql.Identifier:
     """Quote `table` or `schema.table`."""
     return sql.Identifier(*name.split(".", 1))
+
+
+def role(name: str) -> sql.Identifier:
+    """Quote the name of a role."""
+    return sql.Identifier(name)

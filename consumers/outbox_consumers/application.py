@@ -1,0 +1,58 @@
+"""Find a consumer application by name: `module:attribute`."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from outbox_connectors.errors import OutboxError
+from outbox_consumers.consumer import Consumer
+from outbox_consumers.errors import UsageError
+
+
+def load(reference: str) -> Consumer:
+    """Import `module` and give its attribute, a Consumer.
+
+    Raises UsageError that says which part is wrong. An error of ours raised by the module itself (a
+    refused setting, a handler of the wrong shape) comes out as it is.
+    """
+    module_name, colon, attribute = reference.partition(":")
+    if not colon or not module_name or not attribute:
+        raise UsageError(f"{reference!r} is not module:attribute", remedy="write for example billing:app")
+    module = _module(module_name)
+    found = _attribute(module, attribute)
+    if not isinstance(found, Consumer):
+        raise UsageError(f"{reference} is a {type(found).__name__}, not a Consumer", remedy=_hint(module))
+    return found
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except OutboxError:
+        raise
+    except ModuleNotFoundError as error:
+        # Only the name asked for is the caller's mistake; anything else is missing inside the module.
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise UsageError(
+                f"no module named {error.name}", remedy="run in its folder, or set PYTHONPATH"
+            ) from None
+        raise UsageError(f"module {name} needs {error.name}, which is not installed") from error
+    except Exception as error:
+        raise UsageError(f"module {name} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _attribute(module: ModuleType, path: str) -> object:
+    found: object = module
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise UsageError(f"module {module.__name__} has no {path}", remedy=_hint(module))
+        found = getattr(found, name)
+    return found
+
+
+def _hint(module: ModuleType) -> str:
+    names = sorted(name for name, value in vars(module).items() if isinstance(value, Consumer))
+    if not names:
+        return f"{module.__name__} holds no Consumer: write app = Consumer(...)"
+    return "its consumers are " + ", ".join(f"{module.__name__}:{name}" for name in names)
