@@ -1,0 +1,99 @@
+"""From facts to one verdict: ask every rule, let the most urgent and most exact finding speak."""
+
+from __future__ import annotations
+
+from outbox_pipeline.watch.facts import Facts, facts_of
+from outbox_pipeline.watch.history import History
+from outbox_pipeline.watch.rules import Rule, consumer, groups, server, slot
+from outbox_pipeline.watch.sample import PostgresSample, Sample
+from outbox_pipeline.watch.thresholds import Thresholds
+from outbox_pipeline.watch.verdict import Finding, Key, Severity, Verdict
+from outbox_pipeline.watch.words import duration, number, size
+
+# Among findings of one severity the earlier rule speaks: it explains the later ones.
+RULES: tuple[Rule, ...] = (
+    slot.slot_lost,
+    slot.slot_missing,
+    slot.rescue_window,
+    slot.publication_missing,
+    slot.table_missing,
+    slot.table_not_published,
+    slot.offset_ahead_of_slot,
+    slot.offset_behind_slot,
+    server.postgres_unreachable,
+    consumer.slot_taken,
+    consumer.task_failed,
+    consumer.connector_stopped,
+    consumer.connector_paused,
+    consumer.consumer_frozen,
+    consumer.decode_loop,
+    consumer.connect_unreachable,
+    consumer.consumer_down,
+    server.failover_not_ready,
+    consumer.sink_not_acking,
+    server.kafka_unreachable,
+    consumer.pinned_by_transaction,
+    consumer.heartbeat_missing,
+    groups.group_stopped,
+    groups.group_lagging,
+    server.outbox_not_vacuumable,
+    server.catalog_xmin_old,
+    server.unexplained_wal,
+    server.wal_unbounded,
+    server.slots_nearly_full,
+    consumer.catching_up,
+)
+
+
+def assess(history: History, sample: Sample, thresholds: Thresholds) -> Verdict:
+    """Say what is the case. Pure: the same history and sample give the same verdict."""
+    return verdict_of(facts_of(history, sample, thresholds))
+
+
+def verdict_of(facts: Facts) -> Verdict:
+    """Let the rules speak and choose."""
+    findings = [finding for rule in RULES if (finding := rule(facts)) is not None]
+    findings.sort(key=lambda finding: -finding.severity.rank)  # stable: precedence within a severity
+    findings.append(_in_order(facts))
+    first, *others = findings
+    return Verdict(
+        key=first.key,
+        severity=first.severity,
+        cause=first.cause,
+        next_step=first.next_step,
+        evidence=first.evidence,
+        findings=tuple(finding for finding in others if finding.key not in (Key.HEALTHY, Key.IDLE)),
+        unseen=facts.sample.unseen,
+        notes=facts.notes + _missing_rights(facts.postgres),
+        seconds_left=facts.left,
+        catch_up_seconds=consumer.catch_up_seconds(facts) if first.key is Key.CATCHING_UP else None,
+    )
+
+
+def _in_order(facts: Facts) -> Finding:
+    """Say that nothing is wrong, and whether anything happened at all."""
+    postgres = facts.postgres
+    if postgres is not None and postgres.server.in_recovery:
+        return Finding(Key.HEALTHY, Severity.OK, "this server is a standby; nothing is wrong with its slots")
+    quiet = facts.confirmed_still >= facts.thresholds.idle and not facts.inserted_since
+    waiting = (
+        f"{size(facts.unconfirmed)} of WAL unconfirmed" if facts.unconfirmed is not None else "slot not seen"
+    )
+    evidence: dict[str, object] = {"unconfirmed": facts.unconfirmed, "insert_rate": facts.insert_rate}
+    if quiet:
+        words = f"nothing was written to the outbox for {duration(facts.confirmed_still)}; {waiting}"
+        return Finding(Key.IDLE, Severity.OK, words, "", evidence)
+    flow = f"{number(facts.insert_rate)} rows/s in, " if facts.insert_rate is not None else ""
+    latency = facts.sample.canary_seconds
+    proof = f", commit to Kafka in {latency * 1000:.0f} ms" if latency is not None else ""
+    return Finding(Key.HEALTHY, Severity.OK, f"events flow: {flow}{waiting}{proof}", "", evidence)
+
+
+def _missing_rights(postgres: PostgresSample | None) -> tuple[str, ...]:
+    if postgres is None or postgres.server.monitor:
+        return ()
+    return (
+        "without pg_monitor the size of pg_wal, the age of transactions and the consumer's answers "
+        "stay unseen: "
+        "GRANT pg_monitor TO this role",
+    )

@@ -1,0 +1,302 @@
+"""Turn a sample and its past into the differences, rates and ages that the rules ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from outbox_pipeline.watch.forecast import forecasts
+from outbox_pipeline.watch.history import GroupPoint, History, Point, lags, point_of
+from outbox_pipeline.watch.sample import (
+    ConnectSample,
+    GroupSample,
+    KafkaSample,
+    Names,
+    PostgresSample,
+    Sample,
+    Sender,
+    Slot,
+)
+from outbox_pipeline.watch.thresholds import Thresholds
+from outbox_pipeline.watch.verdict import SecondsLeft
+
+RATE_SECONDS = 30.0  # rates are taken over the last half minute, or what there is
+RESTART_TOLERANCE = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """A group with what its past says about it."""
+
+    group: GroupSample
+    lag: int
+    lag_seconds: float | None  # age of the oldest record it has not committed; None: too short a past
+    still_seconds: float  # for how long it has been seen not to commit
+    growing: bool  # the lag never shrank while it was watched, and grew
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The sample, opened up. What is None is not known or has no meaning here."""
+
+    sample: Sample
+    thresholds: Thresholds
+    points: tuple[Point, ...]  # comparable with the present, oldest first, the present last
+    sample_past: tuple[Point, ...]  # every earlier point, comparable or not
+    notes: tuple[str, ...]
+    slot: Slot | None
+    sender: Sender | None
+    retained: int | None
+    unconfirmed: int | None
+    wal_rate: float | None
+    drain_rate: float | None  # bytes of WAL the consumer confirms per second
+    insert_rate: float | None
+    confirmed_still: float  # for how long the position has been seen not to move
+    restart_still: float
+    inserted_since: int | None  # rows since the position stood still
+    wal_since: int | None
+    groups: tuple[GroupFacts, ...]
+    left: SecondsLeft | None  # while WAL piles up: the nearer end
+    reserve: tuple[SecondsLeft, ...]  # how long it would last if consumption stopped now
+
+    @property
+    def names(self) -> Names:
+        """Which things are ours."""
+        return self.sample.names
+
+    @property
+    def postgres(self) -> PostgresSample | None:
+        """What PostgreSQL said, if it did."""
+        return self.sample.postgres if isinstance(self.sample.postgres, PostgresSample) else None
+
+    @property
+    def connect(self) -> ConnectSample | None:
+        """What Connect said, if it did."""
+        return self.sample.connect if isinstance(self.sample.connect, ConnectSample) else None
+
+    @property
+    def kafka(self) -> KafkaSample | None:
+        """What Kafka said, if it did."""
+        return self.sample.kafka if isinstance(self.sample.kafka, KafkaSample) else None
+
+    @property
+    def present(self) -> Point:
+        """The present as a point."""
+        return self.points[-1]
+
+    @property
+    def past(self) -> tuple[Point, ...]:
+        """The points before the present."""
+        return self.points[:-1]
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the slot is a standby's copy of a failover slot, which nobody consumes there."""
+        recovering = self.postgres is not None and self.postgres.server.in_recovery
+        return recovering and self.slot is not None and (self.slot.synced or self.slot.failover)
+
+    @property
+    def consuming(self) -> bool:
+        """Whether the position has moved while it was watched."""
+        return any(p.confirmed != self.present.confirmed for p in self.past)
+
+
+def facts_of(history: History, sample: Sample, thresholds: Thresholds) -> Facts:
+    """Compute everything once. Pure."""
+    present = point_of(sample)
+    points, notes = comparable([p for p in history.points if p.at < sample.at], present)
+    postgres = sample.postgres if isinstance(sample.postgres, PostgresSample) else None
+    slot = sender = None
+    if postgres is not None:
+        slot = next((s for s in postgres.slots if s.name == sample.names.slot), None)
+        sender = next((s for s in postgres.senders if slot and s.pid == slot.active_pid), None)
+    still_from = standing_since(points, lambda p: p.confirmed)
+    confirmed_still = sample.at - still_from.at if still_from else 0.0
+    reserve = forecasts(history.buckets, points, sample, slot) if slot and postgres else ()
+    wal_rate = rate(points, lambda p: p.wal)
+    drain_rate = rate(points, lambda p: p.confirmed)
+    return Facts(
+        sample=sample,
+        thresholds=thresholds,
+        points=points,
+        sample_past=tuple(p for p in history.points if p.at < sample.at),
+        notes=notes,
+        slot=slot,
+        sender=sender,
+        retained=retained_bytes(postgres, slot),
+        unconfirmed=unconfirmed_bytes(postgres, slot),
+        wal_rate=wal_rate,
+        drain_rate=drain_rate,
+        insert_rate=rate(points, lambda p: p.inserted),
+        confirmed_still=confirmed_still,
+        restart_still=_still(points, lambda p: p.restart),
+        inserted_since=_since(still_from, present, lambda p: p.inserted),
+        wal_since=_since(still_from, present, lambda p: p.wal),
+        groups=_groups(sample, points),
+        left=_left(reserve, points, slot),
+        reserve=reserve,
+    )
+
+
+def retained_bytes(postgres: PostgresSample | None, slot: Slot | None) -> int | None:
+    """Say how much WAL a slot keeps, where that means something.
+
+    Not for a lost slot (its restart_lsn may stay and "grow" for ever), not for one that never
+    reserved WAL, not on a standby, whose own position may be behind.
+    """
+    if postgres is None or slot is None or slot.restart_lsn is None or slot.lost:
+        return None
+    if slot.wal_status is None or postgres.server.in_recovery:
+        return None
+    return max(0, postgres.server.wal_position - slot.restart_lsn)
+
+
+def unconfirmed_bytes(postgres: PostgresSample | None, slot: Slot | None) -> int | None:
+    """Say how much WAL the consumer has not confirmed. None for a lost slot and on a standby."""
+    if postgres is None or slot is None or slot.confirmed_lsn is None or slot.lost:
+        return None
+    if postgres.server.in_recovery:
+        return None
+    return max(0, postgres.server.wal_position - slot.confirmed_lsn)
+
+
+def comparable(past: Sequence[Point], present: Point) -> tuple[tuple[Point, ...], tuple[str, ...]]:
+    """Cut the past where it stops being comparable, and say why.
+
+    A fail-over, a restored server or a slot made anew would otherwise become a negative rate or a
+    wrong "since". Points without PostgreSQL are kept: they say that it was not seen.
+    """
+    kept = [present]
+    notes = []
+    last = present  # the latest point that saw PostgreSQL
+    for point in reversed(past):
+        if point.wal is None:
+            kept.append(point)
+            continue
+        if last.wal is not None and (reason := _break(point, last)):
+            notes.append(
+                f"{reason} {present.at - point.at:.0f} s ago or later; rates are taken from there on"
+            )
+            break
+        if last.wal is not None and _restarted(point, last):
+            notes.append(f"PostgreSQL restarted {present.at - point.at:.0f} s ago or later")
+        kept.append(point)
+        last = point
+    return tuple(reversed(kept)), tuple(notes)
+
+
+def _break(before: Point, after: Point) -> str:
+    if before.cluster != after.cluster:
+        same = (before.cluster or "").split("/")[0] == (after.cluster or "").split("/")[0]
+        return (
+            "the server moved to another timeline (failover or restore)" if same else "it is another server"
+        )
+    if before.wal is not None and after.wal is not None and after.wal < before.wal:
+        return "the WAL position went backwards (restore or failover)"
+    if _backwards(before.confirmed, after.confirmed) or _backwards(before.restart, after.restart):
+        return "the slot was made anew"
+    if before.confirmed is None and after.confirmed is not None:
+        return "the slot appeared"
+    if _backwards(before.inserted, after.inserted) and before.started_at == after.started_at:
+        return "the statistics were reset or the table was made anew"
+    return ""
+
+
+def _backwards(before: int | None, after: int | None) -> bool:
+    return before is not None and after is not None and after < before
+
+
+def _restarted(before: Point, after: Point) -> bool:
+    if before.started_at is None or after.started_at is None:
+        return False
+    return after.started_at - before.started_at > RESTART_TOLERANCE
+
+
+def standing_since(points: Sequence[Point], value: Callable[[Point], int | float | None]) -> Point | None:
+    """Find the earliest point since which a value is what it is now. None: the value is not known."""
+    present = value(points[-1])
+    if present is None:
+        return None
+    since = points[-1]
+    for point in reversed(points):
+        found = value(point)
+        if found is not None and found != present:
+            break
+        if found is not None:
+            since = point
+    return since
+
+
+def _still(points: Sequence[Point], value: Callable[[Point], int | float | None]) -> float:
+    since = standing_since(points, value)
+    return points[-1].at - since.at if since else 0.0
+
+
+def _since(start: Point | None, present: Point, value: Callable[[Point], int | None]) -> int | None:
+    if start is None:
+        return None
+    before, now = value(start), value(present)
+    return max(0, now - before) if before is not None and now is not None else None
+
+
+def rate(
+    points: Sequence[Point], value: Callable[[Point], int | None], seconds: float = RATE_SECONDS
+) -> float | None:
+    """Say how fast a number grows, per second. None without two points; never negative."""
+    known = [(p.at, v) for p in points if (v := value(p)) is not None]
+    if len(known) < 2 or known[-1][0] != points[-1].at:
+        return None
+    now, last = known[-1]
+    older = [(at, v) for at, v in known[:-1] if now - at <= seconds] or [known[-2]]
+    at, first = older[0]
+    return max(0.0, (last - first) / (now - at))
+
+
+def _left(reserve: Sequence[SecondsLeft], points: Sequence[Point], slot: Slot | None) -> SecondsLeft | None:
+    """Pick the nearer end, if WAL piles up: restart_lsn does not move, or moves slower than WAL."""
+    if slot is None or not reserve:
+        return None
+    if (
+        slot.active
+        and _still(points, lambda p: p.restart) < RATE_SECONDS
+        and any(p.restart not in (None, points[-1].restart) for p in points)
+    ):
+        return None
+    return min(reserve, key=lambda left: (left.earliest is None, left.earliest or 0.0))
+
+
+def _groups(sample: Sample, points: Sequence[Point]) -> tuple[GroupFacts, ...]:
+    if not isinstance(sample.kafka, KafkaSample):
+        return ()
+    now = lags(sample.kafka)
+    return tuple(_group(group, now[group.name], points) for group in sample.kafka.groups)
+
+
+def _group(group: GroupSample, now: GroupPoint, points: Sequence[Point]) -> GroupFacts:
+    def committed(point: Point) -> int | None:
+        return point.groups[group.name].committed if group.name in point.groups else None
+
+    seen = [p.groups[group.name].lag for p in points if group.name in p.groups]
+    return GroupFacts(
+        group=group,
+        lag=now.lag,
+        lag_seconds=_lag_seconds(points, now),
+        still_seconds=_still(points, committed),
+        growing=len(seen) > 2 and seen == sorted(seen) and seen[-1] > seen[0],
+    )
+
+
+def _lag_seconds(points: Sequence[Point], now: GroupPoint) -> float | None:
+    """Look up when the topics ended where the group is now: the age of what it reads next."""
+    if now.lag == 0:
+        return 0.0
+    produced = [(p.at, p.produced) for p in points if p.produced is not None]
+    reached = [at for at, end in produced if end <= now.committed]
+    if reached:
+        return points[-1].at - reached[-1]
+    return None
+
+
+def group_points(facts: Facts) -> Mapping[str, GroupFacts]:
+    """The groups by name."""
+    return {g.group.name: g for g in facts.groups}

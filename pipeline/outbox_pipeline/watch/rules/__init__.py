@@ -1,0 +1,66 @@
+"""One function per thing that can be wrong: `Facts` in, a `Finding` or None out, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from outbox_pipeline.watch.facts import Facts
+from outbox_pipeline.watch.verdict import Finding, Severity
+from outbox_pipeline.watch.words import duration, span
+
+# The first step of every recovery from the table: nothing may consume while slot and offset are rebuilt.
+STOP_FIRST = "outboxctl connectors stop  # then rebuild slot and offset: runbook in pipeline/README.md"
+
+Rule: TypeAlias = Callable[[Facts], Finding | None]
+
+
+def urgency(facts: Facts, base: Severity, standing: float = 0.0) -> Severity:
+    """Raise a severity where events are about to be lost, or delivery has stood still for long."""
+    left, limits = facts.left, facts.thresholds
+    soonest = left.earliest if left else None
+    if soonest is not None and soonest < limits.critical_left:
+        return Severity.CRITICAL
+    if base is Severity.WARNING and standing >= limits.stalled_critical:
+        return Severity.CRITICAL
+    if soonest is not None and soonest < limits.warn_left:
+        return max(base, Severity.WARNING, key=lambda severity: severity.rank)
+    return base
+
+
+def time_left(facts: Facts) -> str:
+    """End a sentence with how long is left, where that is known: `; the slot is invalidated in ...`."""
+    left = facts.left
+    if left is None or (left.earliest is None and left.expected is None):
+        return ""
+    what = "the slot is invalidated" if left.end.value == "invalidation" else "the disk is full"
+    basis = (
+        f" (from {duration(left.history_seconds)} of history)" if left.history_seconds < 86_400 * 0.9 else ""
+    )
+    return f"; {what} in {span(left.earliest, left.expected)}{basis}"
+
+
+def quoted(text: str) -> str:
+    """Quote a value for a SQL statement that a person will paste."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def identifier(name: str) -> str:
+    """Quote a name for a SQL statement that a person will paste, if it needs it."""
+    plain = (
+        name.isascii() and name.replace("_", "a").isalnum() and name == name.lower() and not name[0].isdigit()
+    )
+    return name if plain else '"' + name.replace('"', '""') + '"'
+
+
+def table(name: str) -> str:
+    """Quote `schema.table` for a SQL statement that a person will paste."""
+    schema, _, relation = name.partition(".")
+    return f"{identifier(schema)}.{identifier(relation)}"
+
+
+def psql(statement: str, database: str = "") -> str:
+    """Wrap a statement into a command line."""
+    shell = statement.replace("'", "'\\''")
+    where = f" -d {database}" if database else ""
+    return f"psql{where} -c '{shell}'"

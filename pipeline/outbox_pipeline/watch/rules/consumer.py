@@ -1,0 +1,361 @@
+"""Who consumes the slot, and why not, or why without effect."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from outbox_pipeline.watch.facts import Facts, standing_since
+from outbox_pipeline.watch.rules import psql, time_left, urgency
+from outbox_pipeline.watch.sample import ConnectSample, PostgresSample, Sender
+from outbox_pipeline.watch.verdict import Finding, Key, Severity, Unseen
+from outbox_pipeline.watch.words import count, duration, size
+
+DEBEZIUM = "Debezium"  # application_name of its sessions: "Debezium Streaming" and the like
+
+
+def behind(facts: Facts) -> str:
+    """Say how much waits behind the consumer."""
+    if facts.unconfirmed is None:
+        return ""
+    rate = f", growing by {size(facts.wal_rate)}/s" if facts.wal_rate and facts.wal_rate >= 1024 else ""
+    return f"; {size(facts.unconfirmed)} of WAL wait{rate}"
+
+
+def down_seconds(facts: Facts) -> float:
+    """Say for how long nobody has held the slot, as far as is known."""
+    if facts.slot is None or facts.slot.active:
+        return 0.0
+    since = standing_since(facts.points, lambda p: 0 if p.pid is None and p.confirmed is not None else p.pid)
+    watched = facts.sample.at - since.at if since else 0.0
+    return max(watched, facts.slot.inactive_seconds or 0.0)
+
+
+def slot_taken(facts: Facts) -> Finding | None:
+    """Another process holds the slot, so the connector cannot."""
+    sender, slot, names = facts.sender, facts.slot, facts.names
+    if slot is None or sender is None or not _foreign(sender, names.connector_user):
+        return None
+    who = f"process {sender.pid}" + (f" of user {sender.user}" if sender.user else "")
+    who += f", application {sender.application!r}" if sender.application else ""
+    who += f", from {sender.client}" if sender.client else ""
+    return Finding(
+        Key.SLOT_TAKEN,
+        Severity.CRITICAL,
+        f"slot {slot.name} is held by {who}; the connector cannot use it, and what that process confirms "
+        "never reaches Kafka",
+        psql(f"SELECT pg_terminate_backend({sender.pid})"),
+        {"pid": sender.pid, "user": sender.user, "application": sender.application, "client": sender.client},
+    )
+
+
+def _foreign(sender: Sender, user: str) -> bool:
+    if sender.application:
+        return not sender.application.startswith(DEBEZIUM) or (sender.user not in (None, user))
+    return sender.backend_type not in (None, "walsender")
+
+
+def task_failed(facts: Facts) -> Finding | None:
+    """The connector or its task has FAILED and stays so until somebody acts."""
+    connect, names = facts.connect, facts.names
+    if connect is None:
+        return None
+    failed = [task for task in connect.tasks if task.state == "FAILED"]
+    if not failed and connect.state != "FAILED":
+        return None
+    what = f"task {failed[0].id} of connector {names.connector}" if failed else f"connector {names.connector}"
+    trace = (failed[0].trace_line if failed else connect.trace_line) or "Connect gives no reason"
+    return Finding(
+        Key.TASK_FAILED,
+        Severity.CRITICAL,
+        f"{what} has failed: {trace}{behind(facts)}{time_left(facts)}",
+        "outboxctl connectors restart --failed",
+        {"connector_state": connect.state, "tasks": [task.state for task in connect.tasks]},
+    )
+
+
+def connector_stopped(facts: Facts) -> Finding | None:
+    """Somebody stopped the connector: its slot is free and keeps WAL."""
+    return _on_purpose(facts, "STOPPED", Key.CONNECTOR_STOPPED, "is stopped")
+
+
+def connector_paused(facts: Facts) -> Finding | None:
+    """Somebody paused the connector: it holds its slot, delivers nothing, and WAL piles up."""
+    return _on_purpose(facts, "PAUSED", Key.CONNECTOR_PAUSED, "is paused (it still holds its slot)")
+
+
+def _on_purpose(facts: Facts, state: str, key: Key, words: str) -> Finding | None:
+    connect = facts.connect
+    if connect is None or connect.state != state:
+        return None
+    return Finding(
+        key,
+        urgency(facts, Severity.WARNING),
+        f"connector {facts.names.connector} {words}{behind(facts)}{time_left(facts)}",
+        "outboxctl connectors resume",
+        {"connector_state": connect.state, "worker": connect.worker},
+    )
+
+
+def consumer_frozen(facts: Facts) -> Finding | None:
+    """The consumer holds the slot but has fallen silent: its process or the network stands still."""
+    slot, sender, postgres = facts.slot, facts.sender, facts.postgres
+    if slot is None or sender is None or postgres is None or sender.reply_at is None:
+        return None
+    silent = silent_seconds(facts, postgres)
+    limit = max(facts.thresholds.frozen, postgres.server.settings.wal_sender_timeout / 2)
+    if silent <= limit:
+        return None
+    timeout = postgres.server.settings.wal_sender_timeout
+    ending = (
+        f"; the server ends the connection after wal_sender_timeout ({duration(timeout)})" if timeout else ""
+    )
+    return Finding(
+        Key.CONSUMER_FROZEN,
+        urgency(facts, Severity.WARNING, silent),
+        f"the consumer of slot {slot.name} (process {sender.pid}, {sender.application or 'unknown'}, "
+        f"from {sender.client or 'this host'}) has not answered for {duration(silent)}: its process "
+        f"hangs or the network is cut{ending}{behind(facts)}{time_left(facts)}",
+        "outboxctl connectors status  # no answer: restart the worker; an answer: look at the network",
+        {"reply_seconds": silent, "wait_event": sender.wait_event, "flush_lag": sender.flush_lag},
+    )
+
+
+def silent_seconds(facts: Facts, postgres: PostgresSample) -> float:
+    """Say for how long the client has sent no status.
+
+    `reply_time` is the client's clock (PostgreSQL docs), so its age is off by the difference of two
+    clocks. The smallest age seen while it still moved is that difference, at most a status interval
+    (10 s in pgjdbc) too large. With nothing but one reply seen, an age beyond wal_sender_timeout can
+    only be the clocks, since the server would have ended the connection.
+    """
+    present = facts.present
+    if present.reply_at is None or present.reply_age is None:
+        return 0.0
+    since = standing_since(facts.points, lambda p: p.reply_at)
+    watched = present.at - since.at if since else 0.0
+    replies = {
+        p.reply_at: p.reply_age for p in reversed(facts.points) if p.reply_at and p.reply_age is not None
+    }
+    if len(replies) > 1:
+        return max(watched, present.reply_age - min(replies.values()))
+    timeout = postgres.server.settings.wal_sender_timeout
+    impossible = timeout > 0 and present.reply_age > timeout + facts.thresholds.frozen / 3
+    return watched if impossible else max(watched, present.reply_age)
+
+
+def decode_loop(facts: Facts) -> Finding | None:
+    """The same transaction is decoded and spilled again and again: the session ends before it is through.
+
+    Spill counters count every decoding anew (measured on 14 and 18), so growing spill beside an
+    unmoved position, in more than one session, is a loop.
+    """
+    slot = facts.slot
+    if slot is None or slot.lost or slot.confirmed_lsn is None:
+        return None
+    points = [p for p in facts.points if p.spill_bytes is not None and p.confirmed == slot.confirmed_lsn]
+    rounds = 0
+    for before, after in pairwise(points):
+        grew = (after.spill_bytes or 0) > (before.spill_bytes or 0)
+        if grew and (after.pid is None or after.pid != before.pid):
+            rounds += 1
+    if rounds < 2:
+        return None
+    spilled = (points[-1].spill_bytes or 0) - (points[0].spill_bytes or 0)
+    standing = facts.sample.at - points[0].at
+    return Finding(
+        Key.DECODE_LOOP,
+        urgency(facts, Severity.WARNING, standing),
+        f"slot {slot.name} decodes the same WAL again and again: {size(spilled)} spilled to disk in "
+        f"{rounds} rounds "
+        f"within {duration(standing)}, and the position has not moved{behind(facts)}{time_left(facts)}",
+        psql("ALTER SYSTEM SET wal_sender_timeout = '10min'") + " -c 'SELECT pg_reload_conf()'"
+        "  # and raise logical_decoding_work_mem; find the transaction that is so large",
+        {"rounds": rounds, "spilled_bytes": spilled, "spill_bytes": slot.spill_bytes},
+    )
+
+
+def connect_unreachable(facts: Facts) -> Finding | None:
+    """Kafka Connect does not answer; if the slot is free as well, that is why."""
+    unseen = facts.sample.connect
+    if not isinstance(unseen, Unseen):
+        return None
+    down = down_seconds(facts)
+    flowing = facts.slot is not None and facts.slot.active
+    effect = (
+        "the slot is still in use" if flowing else f"nobody uses the slot{behind(facts)}{time_left(facts)}"
+    )
+    return Finding(
+        Key.CONNECT_UNREACHABLE,
+        urgency(facts, Severity.WARNING, down),
+        f"Kafka Connect {'refuses us' if unseen.refused else 'cannot be reached'}: {unseen.reason}; {effect}",
+        unseen.remedy or "outboxctl connectors status",
+        {"slot_active": flowing, "down_seconds": down},
+    )
+
+
+def consumer_down(facts: Facts) -> Finding | None:
+    """Nobody uses the slot."""
+    slot, connect = facts.slot, facts.connect
+    if slot is None or slot.active or slot.lost or facts.is_copy:
+        return None
+    down = down_seconds(facts)
+    why, step = _why_down(connect, facts.names.connector)
+    pids = {p.pid for p in facts.past if p.pid is not None}
+    if len(pids) >= facts.thresholds.flapping:
+        why = f"it connects and disconnects again and again ({count(len(pids), 'session')} seen); {why}"
+    seconds = f" for {duration(down)}" if down >= 1 else ""
+    return Finding(
+        Key.CONSUMER_DOWN,
+        urgency(facts, Severity.WARNING, down),
+        f"nobody has used slot {slot.name}{seconds}: {why}{behind(facts)}{time_left(facts)}",
+        step,
+        {"down_seconds": down, "sessions_seen": len(pids)},
+    )
+
+
+def _why_down(connect: ConnectSample | None, name: str) -> tuple[str, str]:
+    if connect is None:
+        return "and Kafka Connect was not asked why", "outboxctl connectors status"
+    if connect.state is None:
+        return f"Kafka Connect knows no connector {name}", "outboxctl connectors register"
+    states = ", ".join(task.state for task in connect.tasks) or "no task"
+    return (
+        f"connector {name} is {connect.state} with {states}, yet not connected to PostgreSQL",
+        "outboxctl connectors status  # then the worker's log: the reason is only there",
+    )
+
+
+def sink_not_acking(facts: Facts) -> Finding | None:
+    """The consumer answers and receives, but confirms nothing: what stands behind it does not take events."""
+    slot, sender = facts.slot, facts.sender
+    if slot is None or not slot.active or facts.unconfirmed is None or silent(facts):
+        return None
+    kafka = facts.sample.kafka
+    unreachable = isinstance(kafka, Unseen) and not kafka.refused
+    lag = (sender.flush_lag or 0.0) if sender else 0.0
+    standing = max(facts.confirmed_still, lag)
+    pending = bool(facts.inserted_since) or ticking(facts)
+    if unreachable:
+        if facts.consuming and facts.confirmed_still < facts.thresholds.stuck / 3:
+            return None  # unreachable from here only
+        if not facts.unconfirmed or not pending:
+            return None
+    elif not (standing >= facts.thresholds.stuck and pending and facts.unconfirmed):
+        return None
+    reason = (
+        f"Kafka does not answer ({kafka.reason})"
+        if isinstance(kafka, Unseen) and unreachable
+        else ("Kafka takes nothing: a broker, a missing topic, an ACL or a record that is too large")
+    )
+    rows = f" and {count(facts.inserted_since, 'row')} written since" if facts.inserted_since else ""
+    return Finding(
+        Key.SINK_NOT_ACKING,
+        urgency(facts, Severity.WARNING, standing),
+        f"the connector reads slot {slot.name} but has confirmed nothing for {duration(standing)}{rows}: "
+        f"{reason}{behind(facts)}{time_left(facts)}",
+        "outboxctl doctor" if not unreachable else "start the brokers; the connector goes on by itself",
+        {"standing_seconds": standing, "flush_lag": lag, "inserted_since": facts.inserted_since},
+    )
+
+
+def silent(facts: Facts) -> bool:
+    """Whether the consumer has fallen silent."""
+    return consumer_frozen(facts) is not None
+
+
+def ticking(facts: Facts) -> bool:
+    """Whether a ticker gives the connector something to confirm even without events."""
+    return bool(facts.postgres and facts.postgres.tickers)
+
+
+def pinned_by_transaction(facts: Facts) -> Finding | None:
+    """The consumer is at the head, yet WAL piles up: an open transaction that has written pins restart_lsn.
+
+    Anywhere on the server, prepared ones included (measured on 13 to 18). Restarting the connector
+    does not help.
+    """
+    slot, postgres = facts.slot, facts.postgres
+    if slot is None or postgres is None or facts.retained is None or facts.unconfirmed is None:
+        return None
+    gap = facts.retained - facts.unconfirmed
+    limits = facts.thresholds
+    cap = postgres.server.settings.slot_cap_bytes
+    many = min(limits.pinned_bytes, cap // 10) if cap else limits.pinned_bytes
+    holders = [h for h in postgres.holders if h.xid is not None]
+    if not holders or gap < many or facts.unconfirmed > max(gap, limits.quiet_bytes):
+        return None
+    oldest = max(holders, key=lambda holder: holder.xid_age or 0)
+    if oldest.seconds is not None and oldest.seconds < limits.pinned:
+        return None
+    age = f", open for {duration(oldest.seconds)}" if oldest.seconds is not None else ""
+    if oldest.kind == "prepared":
+        step = psql(f"ROLLBACK PREPARED '{oldest.gid}'", oldest.database or "")
+    else:
+        step = psql(f"SELECT pg_terminate_backend({oldest.pid})")
+    return Finding(
+        Key.PINNED_BY_TRANSACTION,
+        urgency(facts, Severity.WARNING),
+        f"{oldest.title}{age} keeps {size(gap)} of WAL for slot {slot.name}; the consumer is not at fault "
+        f"and restarting it will not help{time_left(facts)}",
+        step,
+        {
+            "xid": oldest.xid,
+            "catalog_xmin": slot.catalog_xmin,
+            "gap_bytes": gap,
+            "pid": oldest.pid,
+            "gid": oldest.gid,
+            "database": oldest.database,
+        },
+    )
+
+
+def heartbeat_missing(facts: Facts) -> Finding | None:
+    """WAL grows, the outbox is quiet, and nothing gives the connector a position to confirm."""
+    slot, sender = facts.slot, facts.sender
+    if slot is None or not slot.active or facts.unconfirmed is None or facts.consuming or silent(facts):
+        return None
+    if facts.unconfirmed < facts.thresholds.quiet_bytes or facts.inserted_since or ticking(facts):
+        return None
+    lag = sender.flush_lag if sender else None
+    long_enough = facts.confirmed_still >= facts.thresholds.stuck or (lag or 0.0) >= facts.thresholds.stuck
+    # WAL of another database only: nothing was sent, so there is no lag and no transaction counted.
+    unsent = lag is None and bool(facts.past) and facts.past[0].total_txns == slot.total_txns
+    if not (long_enough or unsent):
+        return None
+    who = f"no ticker ({facts.names.ticker}) is connected" if facts.names.ticker else "no heartbeat arrives"
+    return Finding(
+        Key.HEARTBEAT_MISSING,
+        urgency(facts, Severity.WARNING),
+        f"other tables or databases write WAL while the outbox is quiet, and {who}, so slot {slot.name} "
+        f"stands still{behind(facts)}{time_left(facts)}; the next event frees it",
+        "outboxctl watch" if facts.names.ticker else "outboxctl doctor",
+        {"still_seconds": facts.confirmed_still, "flush_lag": lag, "tickers": 0},
+    )
+
+
+def catching_up(facts: Facts) -> Finding | None:
+    """The consumer works through a backlog."""
+    slot = facts.slot
+    if slot is None or not slot.active or facts.unconfirmed is None:
+        return None
+    came_back = any(p.pid is None or p.unseen for p in facts.past if facts.sample.at - p.at < 120)
+    enough = facts.thresholds.quiet_bytes if not came_back else 64 * 1024
+    if facts.unconfirmed < enough:
+        return None
+    eta = catch_up_seconds(facts)
+    when = f", done in {duration(eta)}" if eta is not None else ""
+    return Finding(
+        Key.CATCHING_UP,
+        urgency(facts, Severity.OK),
+        f"the connector works through a backlog of {size(facts.unconfirmed)} of WAL{when}",
+        "",
+        {"drain_rate": facts.drain_rate, "wal_rate": facts.wal_rate},
+    )
+
+
+def catch_up_seconds(facts: Facts) -> float | None:
+    """Say when the consumer will be at the head. None: it is not gaining."""
+    if facts.unconfirmed is None or facts.drain_rate is None:
+        return None
+    gain = facts.drain_rate - (facts.wal_rate or 0.0)
+    return facts.unconfirmed / gain if gain > 0 else None

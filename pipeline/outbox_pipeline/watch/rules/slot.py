@@ -1,0 +1,212 @@
+"""The slot itself, what feeds it, and the offset that Connect has stored for it."""
+
+from __future__ import annotations
+
+from outbox_pipeline import lsn
+from outbox_pipeline.watch.facts import Facts
+from outbox_pipeline.watch.forecast import checkpoints
+from outbox_pipeline.watch.rules import STOP_FIRST, identifier, psql, quoted, table
+from outbox_pipeline.watch.sample import Slot
+from outbox_pipeline.watch.verdict import Finding, Key, Severity
+from outbox_pipeline.watch.words import duration, size
+
+_REASONS = {
+    "wal_removed": "it kept more WAL than max_slot_wal_keep_size allows, and a checkpoint removed that WAL",
+    "rows_removed": "a standby's recovery removed catalog rows it needed",
+    "wal_level_insufficient": "wal_level on the primary was lowered below logical",
+    "idle_timeout": "nobody used it for longer than idle_replication_slot_timeout",
+}
+
+
+def slot_lost(facts: Facts) -> Finding | None:
+    """The slot can never be read again: what was not delivered must come from the table."""
+    slot = facts.slot
+    if slot is None or not slot.lost or facts.is_copy:
+        return None
+    reason = slot.invalidation_reason or ("rows_removed" if _conflicts(slot) else "wal_removed")
+    since = f" Delivered up to {lsn.text(slot.confirmed_lsn)}." if slot.confirmed_lsn is not None else ""
+    return Finding(
+        Key.SLOT_LOST,
+        Severity.CRITICAL,
+        f"slot {slot.name} is lost ({reason}): {_REASONS.get(reason, 'the server invalidated it')}; "
+        f"every event after its position is missing on Kafka until it is sent again from the table.{since}",
+        STOP_FIRST,
+        {"reason": reason, "wal_status": slot.wal_status, "confirmed_flush_lsn": slot.confirmed_lsn},
+    )
+
+
+def _conflicts(slot: Slot) -> bool:
+    # On 16 `conflicting` is true for wal_removed too, but that case alone clears restart_lsn.
+    return bool(slot.conflicting) and slot.restart_lsn is not None
+
+
+def slot_missing(facts: Facts) -> Finding | None:
+    """The slot is not there: nothing keeps the WAL, and a connector that starts makes one at 'now'."""
+    postgres, names = facts.postgres, facts.names
+    if postgres is None or facts.slot is not None or postgres.server.in_recovery:
+        return None
+    seen = any(point.confirmed is not None for point in facts.sample_past)
+    return Finding(
+        Key.SLOT_MISSING,
+        Severity.CRITICAL,
+        f"slot {names.slot} does not exist on this server"
+        + (", and it did a moment ago" if seen else "")
+        + "; events committed since it went are kept by nothing but the table",
+        STOP_FIRST if seen or _offset(facts) is not None else "outboxctl apply",
+        {"slots": [slot.name for slot in postgres.slots], "stored_offset": _offset(facts)},
+    )
+
+
+def _offset(facts: Facts) -> int | None:
+    return facts.connect.offset_lsn if facts.connect else None
+
+
+def rescue_window(facts: Facts) -> Finding | None:
+    """The cap is passed but no checkpoint has ended since: the slot can still be saved."""
+    slot, postgres = facts.slot, facts.postgres
+    if slot is None or postgres is None or slot.lost or slot.wal_status != "unreserved":
+        return None
+    if postgres.server.in_recovery:
+        return None
+    settings = postgres.server.settings
+    ahead = checkpoints(postgres.server, facts.wal_rate, None)
+    needed = (facts.retained or 0) * 2
+    cap = quoted(f"{max(1, -(-needed // (1024 * 1024)))}MB")
+    raise_cap = psql(f"ALTER SYSTEM SET max_slot_wal_keep_size = {cap}")
+    return Finding(
+        Key.RESCUE_WINDOW,
+        Severity.CRITICAL,
+        f"slot {slot.name} keeps {size(facts.retained or 0)} of WAL, more than max_slot_wal_keep_size "
+        f"({size(settings.slot_cap_bytes or 0)}); it is lost at the end of the next checkpoint, "
+        f"due in {duration(ahead.first_start)} at the latest, and can be saved until then",
+        f"{raise_cap} -c 'SELECT pg_reload_conf()'  # look at the free disk space first, and do not run "
+        f"CHECKPOINT",
+        {
+            "safe_wal_size": slot.safe_wal_bytes,
+            "retained": facts.retained,
+            "next_checkpoint": ahead.first_start,
+        },
+    )
+
+
+def publication_missing(facts: Facts) -> Finding | None:
+    """No publication: PostgreSQL 18 streams on without an error and without the rows."""
+    postgres, names = facts.postgres, facts.names
+    if postgres is None or postgres.publication is not None or postgres.server.in_recovery:
+        return None
+    effect = (
+        "PostgreSQL 18 goes on without an error and the connector never sees the rows written now"
+        if postgres.server.major >= 18
+        else "the connector cannot read the slot and tries again for ever"
+    )
+    return Finding(
+        Key.PUBLICATION_MISSING,
+        Severity.CRITICAL,
+        f"publication {names.publication} does not exist in database {names.database}: {effect}",
+        "outboxctl apply",
+        {"server_version": postgres.server.version},
+    )
+
+
+def table_missing(facts: Facts) -> Finding | None:
+    """No outbox table."""
+    postgres, names = facts.postgres, facts.names
+    if postgres is None or postgres.outbox is not None:
+        return None
+    return Finding(
+        Key.TABLE_MISSING,
+        Severity.CRITICAL,
+        f"table {names.table} does not exist in database {names.database}, or was renamed",
+        "outboxctl apply",
+    )
+
+
+def table_not_published(facts: Facts) -> Finding | None:
+    """The publication is there but (some of) the outbox's inserts are not in it: lost without an error."""
+    postgres, names = facts.postgres, facts.names
+    if postgres is None or postgres.publication is None or postgres.outbox is None:
+        return None
+    publication, name = postgres.publication, identifier(names.publication)
+    if not publication.covers_table:
+        problem = f"table {names.table} is not in publication {names.publication}"
+        mend = f"ALTER PUBLICATION {name} ADD TABLE {table(names.table)}"
+    elif not publication.publishes_insert:
+        problem = f"publication {names.publication} does not publish inserts"
+        mend = f"ALTER PUBLICATION {name} SET (publish = 'insert')"
+    elif publication.row_filter:
+        problem = f"publication {names.publication} lets only some rows through: {publication.row_filter}"
+        mend = f"ALTER PUBLICATION {name} SET TABLE {table(names.table)}"
+    else:
+        return None
+    return Finding(
+        Key.TABLE_NOT_PUBLISHED,
+        Severity.CRITICAL,
+        f"{problem}; rows written meanwhile are skipped without any error and never reach Kafka",
+        psql(mend, names.database),
+    )
+
+
+def offset_ahead_of_slot(facts: Facts) -> Finding | None:
+    """Connect's offset lies beyond the end of the WAL: the server is older than the offset.
+
+    So after a restore or a failover to a standby that was behind (Debezium then filters what is
+    written below the stored position, silently). The offset of an earlier sample is compared, since
+    the present one may have been stored after PostgreSQL answered.
+    """
+    postgres, connect = facts.postgres, facts.connect
+    if postgres is None or connect is None or connect.offset_lsn is None or postgres.server.in_recovery:
+        return None
+    stored = [p.offset for p in facts.sample_past if p.offset is not None]
+    position = postgres.server.wal_position
+    proven = stored and stored[-1] > position and connect.offset_lsn >= stored[-1]
+    if not (proven or connect.offset_lsn > position + facts.thresholds.quiet_bytes):
+        return None
+    return Finding(
+        Key.OFFSET_AHEAD_OF_SLOT,
+        Severity.CRITICAL,
+        f"connector {facts.names.connector} has stored position {lsn.text(connect.offset_lsn)}, but the "
+        f"server "
+        f"is only at {lsn.text(position)}: it was restored, or failed over to a standby that was behind; "
+        "events written up to the stored position will be skipped without an error",
+        STOP_FIRST,
+        {"stored_offset": connect.offset_lsn, "wal_position": position},
+    )
+
+
+def offset_behind_slot(facts: Facts) -> Finding | None:
+    """Connect's offset lies before what the slot still has: the slot moved on without Connect."""
+    slot, connect = facts.slot, facts.connect
+    if (
+        slot is None
+        or connect is None
+        or connect.offset_lsn is None
+        or slot.confirmed_lsn is None
+        or slot.lost
+    ):
+        return None
+    # The slot's position of the sample before: the present one may be newer than the offset read.
+    before = [p.confirmed for p in facts.past if p.confirmed is not None]
+    confirmed = before[-1] if before else slot.confirmed_lsn
+    if connect.offset_lsn >= confirmed:
+        return None
+    gone = slot.restart_lsn is not None and slot.restart_lsn > connect.offset_lsn
+    if not gone and not before:
+        return None
+    return Finding(
+        Key.OFFSET_BEHIND_SLOT,
+        Severity.CRITICAL if gone else Severity.WARNING,
+        f"connector {facts.names.connector} has stored position {lsn.text(connect.offset_lsn)}, but slot "
+        f"{slot.name} starts at {lsn.text(confirmed)}: the {size(confirmed - connect.offset_lsn)} between "
+        + (
+            "are gone from the slot (it was made anew, or another consumer read it), and the connector "
+            "will not start"
+            if gone
+            else "will be skipped; harmless if an older offset was restored, a gap if not"
+        ),
+        STOP_FIRST if gone else "outboxctl connectors offsets show",
+        {
+            "stored_offset": connect.offset_lsn,
+            "confirmed_flush_lsn": confirmed,
+            "restart_lsn": slot.restart_lsn,
+        },
+    )
