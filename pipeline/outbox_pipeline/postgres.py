@@ -36,11 +36,12 @@ _REMEDIES = (
 
 
 def connect(
-    conninfo: Secret, *, application_name: str, dbname: str | None = None
+    conninfo: Secret, *, application_name: str, dbname: str | None = None, replication: bool = False
 ) -> psycopg.Connection[TupleRow]:
     """Open a session in autocommit mode.
 
     An empty `conninfo` means libpq's own PG* environment. `dbname` overrides the database of both.
+    `replication` opens a replication session of that database, which takes simple queries only.
     Waits CONNECT_TIMEOUT_SECONDS per address unless the conninfo or PGCONNECT_TIMEOUT says otherwise.
     Raises DefinitionError for a conninfo libpq cannot read (its text is never repeated: it may hold
     a password) and Unreachable for everything else.
@@ -49,6 +50,8 @@ def connect(
     settings["application_name"] = application_name
     if dbname is not None:
         settings["dbname"] = dbname
+    if replication:
+        settings["replication"] = "database"
     try:
         return psycopg.connect(libpq.make_conninfo(**settings), autocommit=True)
     except psycopg.OperationalError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
@@ -10,64 +11,230 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_connectors.errors import Failed
-from outbox_pipeline import publications, rights, roles, server, slots, tables
-from outbox_pipeline.plan import ObjectPlan, State
+from outbox_pipeline import (
+    debezium_connector,
+    event_topics,
+    publications,
+    rights,
+    roles,
+    server,
+    slots,
+    tables,
+    topics,
+    turn,
+)
+from outbox_pipeline import sql as statements
+from outbox_pipeline.connect import ConnectClient
+from outbox_pipeline.errors import Failed, OutboxError, Unreachable
+from outbox_pipeline.plan import ObjectPlan, Plan, State, blocked
+from outbox_pipeline.postgres import server_major
 
 Say = Callable[[str], None]
-Look = Callable[[], ObjectPlan]
+
+LOCK_TIMEOUT_SECONDS = 10.0  # how long DDL queues for a lock, with every writer queueing behind it
+SLOT_TIMEOUT_SECONDS = 120.0  # how long a new slot waits for a transaction that is open
 
 
-def postgres_objects(conn: psycopg.Connection[TupleRow], definition: Definition) -> Iterator[Look]:
-    """Name the objects in PostgreSQL in the order in which they are made, each as a look at how it stands.
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An object of the pipeline: how to look at it, and how to make it as planned."""
 
-    A look reads the live state when it is called, so an object sees what the ones before it made.
+    kind: str
+    name: str
+    look: Callable[[], ObjectPlan]
+    make: Callable[[ObjectPlan], None]
+
+
+def parts(
+    conn: psycopg.Connection[TupleRow],
+    client: ConnectClient,
+    definition: Definition,
+    *,
+    add_partitions: bool = False,
+    say: Say = lambda _: None,
+) -> Iterator[Part]:
+    """List the objects of a pipeline in the order in which they are made.
+
+    A part looks at the live state when it is asked, so it sees what the parts before it made.
     """
-    for look in (_server, _role, _table, _connector_grants):
-        yield partial(look, conn, definition)
+    yield from postgres_parts(conn, definition, say=say)
+    for spec in event_topics.specs(definition):
+
+        def look(name: str = spec.name) -> ObjectPlan:
+            wanted = next(spec for spec in event_topics.specs(definition) if spec.name == name)
+            live = topics.inspect(definition.kafka, [name])[name]
+            return event_topics.plan(live, wanted, add_partitions=add_partitions)
+
+        yield Part(event_topics.KIND, spec.name, look, partial(event_topics.make, definition))
+    yield Part(
+        debezium_connector.KIND,
+        definition.connect.connector,
+        partial(debezium_connector.look, client, definition, server_major(conn)),
+        lambda _: debezium_connector.make(conn, client, definition),
+    )
+
+
+def postgres_parts(
+    conn: psycopg.Connection[TupleRow], definition: Definition, *, say: Say = lambda _: None
+) -> Iterator[Part]:
+    """List the objects in PostgreSQL in the order in which they are made."""
+    user, table = definition.postgres.connector.user, str(definition.outbox.table)
+    execute = partial(_execute, conn)
+    yield Part(server.KIND, "PostgreSQL", partial(_server, conn, definition), execute)
+    yield Part(roles.KIND, user, partial(_role, conn, definition), execute)
+    yield Part(tables.KIND, table, partial(_table, conn, definition), execute)
+    yield Part(roles.GRANTS, user, partial(_connector_grants, conn, definition), execute)
     for writer in definition.outbox.writers:
-        yield partial(_writer_grants, conn, definition, writer)
-    for look in (_publication, _slot):
-        yield partial(look, conn, definition)
+        yield Part(roles.GRANTS, writer, partial(_writer_grants, conn, definition, writer), execute)
+    name = definition.postgres.publication
+    yield Part(publications.KIND, name, partial(_publication, conn, definition), execute)
+    make_slot = partial(_make_slot, conn, definition, say)
+    yield Part(slots.KIND, definition.postgres.slot, partial(_slot, conn, definition), make_slot)
+
+
+def plan(
+    conn: psycopg.Connection[TupleRow],
+    client: ConnectClient,
+    definition: Definition,
+    *,
+    add_partitions: bool = False,
+) -> Plan:
+    """Look at every object and say what differs. Changes nothing.
+
+    Where Kafka or Connect does not answer, their objects are blocked with the reason (`unseen`).
+    """
+    found: list[ObjectPlan] = []
+    silent: dict[str, OutboxError] = {}
+    for part in parts(conn, client, definition, add_partitions=add_partitions):
+        if part.kind in silent:
+            found.append(_unseen(part, silent[part.kind]))
+            continue
+        try:
+            found.append(part.look())
+        except Unreachable as error:
+            if part.kind not in (event_topics.KIND, debezium_connector.KIND):
+                raise
+            silent[part.kind] = error
+            found.append(_unseen(part, error))
+    return Plan(tuple(found))
+
+
+def apply(
+    conn: psycopg.Connection[TupleRow],
+    client: ConnectClient,
+    definition: Definition,
+    *,
+    say: Say,
+    add_partitions: bool = False,
+) -> Plan:
+    """Make what is missing and mend what can safely be mended, one object at a time.
+
+    Holds the pipeline's lock. Returns the objects as they were found before each was made. Raises at
+    the first object that cannot be made; what was made before it stays, and applying again goes on
+    from there.
+    """
+    with turn.hold(conn, definition.pipeline, say=say):
+        _limit_locks(conn, LOCK_TIMEOUT_SECONDS)
+        todo = parts(conn, client, definition, add_partitions=add_partitions, say=say)
+        return Plan(tuple(_settle(part, say) for part in todo))
 
 
 def apply_postgres(
     conn: psycopg.Connection[TupleRow], definition: Definition, *, say: Say = lambda _: None
-) -> tuple[ObjectPlan, ...]:
-    """Make what is missing in PostgreSQL and mend what can safely be mended.
+) -> Plan:
+    """Make the PostgreSQL side only: role, table, grants, publication, slot. As `apply` otherwise.
 
-    `conn` is in autocommit mode and connected to the connector's database. Each object is one
-    transaction. Returns what was done, in order. Raises Failed at the first object that cannot be
-    made; the ones before it stay.
+    `conn` is in autocommit mode and connected to the connector's database.
     """
-    return tuple(
-        planned
-        for look in postgres_objects(conn, definition)
-        if (planned := _apply(conn, look, say)).state is not State.PRESENT
-    )
+    with turn.hold(conn, definition.pipeline, say=say):
+        _limit_locks(conn, LOCK_TIMEOUT_SECONDS)
+        return Plan(tuple(_settle(part, say) for part in postgres_parts(conn, definition, say=say)))
 
 
-def _apply(conn: psycopg.Connection[TupleRow], look: Look, say: Say) -> ObjectPlan:
-    planned = look()
-    if planned.state is State.PRESENT:
-        return planned
-    if planned.state is State.BLOCKED:
-        raise Failed(planned.why, where=f"{planned.kind} {planned.name}", remedy=planned.remedy)
-    say(f"{planned.kind} {planned.name}: {planned.state}")
-    if len(planned.sql) == 1:
+def _unseen(part: Part, error: OutboxError) -> ObjectPlan:
+    why = f"could not be looked at: {error.where + ': ' if error.where else ''}{error.problem}"
+    return blocked(part.kind, part.name, why, error.remedy, unseen=True)
+
+
+def _settle(part: Part, say: Say) -> ObjectPlan:
+    """Bring one object to its wanted state, and look again whether it is there."""
+    found = part.look()
+    title = f"{found.kind} {found.name}"
+    for warning in found.warnings:
+        say(f"warning: {warning}")
+    if found.state is State.PRESENT:
+        say(f"{title}: present")
+        return found
+    if found.state is State.BLOCKED:
+        raise Failed(found.why, where=title, remedy=found.remedy)
+    try:
+        part.make(found)
+    except psycopg.Error as error:
+        if part.look().state is not State.PRESENT:  # somebody else may have made it at the same moment
+            raise _failed(error, title) from error
+    after = part.look()
+    if after.state is not State.PRESENT:
+        fields = ", ".join(change.field for change in after.changes) or after.why
+        raise Failed(f"is still {after.state} after the change: {fields}", where=title)
+    say(f"{title}: {'created' if found.state is State.MISSING else 'changed'}")
+    return found
+
+
+def _failed(error: psycopg.Error, where: str) -> OutboxError:
+    problem = error.diag.message_primary or " ".join(str(error).split())
+    if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
+        return Unreachable(f"the connection broke: {problem}", where=where, remedy="apply again to go on")
+    remedy = "apply again to go on"
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        remedy = "run with a role that may, or have a DBA run the output of outboxctl plan --sql"
+    if isinstance(error, psycopg.errors.LockNotAvailable):
+        problem = f"another session holds a lock ({problem})"
+        remedy = "wait for or end that session, then apply again"
+    return Failed(problem, where=where, remedy=remedy)
+
+
+def _execute(conn: psycopg.Connection[TupleRow], planned: ObjectPlan) -> None:
+    """Run the statements of an object in one transaction, so that an interruption leaves all or nothing."""
+    with conn.transaction():
+        for statement in planned.sql:
+            conn.execute(statement)
+
+
+def _limit_locks(conn: psycopg.Connection[TupleRow], seconds: float) -> None:
+    conn.execute(statements.get("set_lock_timeout"), {"milliseconds": str(int(seconds * 1000))})
+
+
+def _make_slot(
+    conn: psycopg.Connection[TupleRow], definition: Definition, say: Say, planned: ObjectPlan
+) -> None:
+    """Create the slot, outside a transaction because it must wait for every open one."""
+    if planned.state is State.DIFFERENT:
+        slots.set_failover(definition)
+        return
+    open_ones = slots.writers_in_the_way(conn)
+    if open_ones:
+        say(
+            f"slot {planned.name}: waits for {len(open_ones)} open transactions, the oldest is {open_ones[0]}"
+        )
+    _limit_locks(conn, SLOT_TIMEOUT_SECONDS)
+    try:
         conn.execute(planned.sql[0])
-    else:
-        with conn.transaction():
-            for statement in planned.sql:
-                conn.execute(statement)
-    return planned
+    except psycopg.errors.LockNotAvailable as error:
+        oldest = next(iter(slots.writers_in_the_way(conn)), "a transaction that has just ended")
+        raise Failed(
+            f"cannot be created while {oldest} is open",
+            where=f"slot {planned.name}",
+            remedy="end that transaction, then apply again",
+        ) from error
+    finally:
+        if not conn.closed:
+            _limit_locks(conn, LOCK_TIMEOUT_SECONDS)
 
 
 def _server(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectPlan:
     slot = slots.read(conn, definition.postgres.slot)
-    return server.plan(
-        server.read(conn), slot_exists=slot is not None, slot_active=slot is not None and slot.active
-    )
+    active = slot is not None and slot.active
+    return server.plan(server.read(conn), slot_exists=slot is not None, slot_active=active)
 
 
 def _rights(conn: psycopg.Connection[TupleRow], definition: Definition) -> rights.Rights:
@@ -75,19 +242,14 @@ def _rights(conn: psycopg.Connection[TupleRow], definition: Definition) -> right
 
 
 def _role(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectPlan:
-    ours = _rights(conn, definition)
-    user = definition.postgres.connector.user
+    ours, user = _rights(conn, definition), definition.postgres.connector.user
     stored = roles.read_verifier(conn, user) if ours.superuser else None
     return roles.plan_role(roles.read_role(conn, user), stored, definition, ours)
 
 
 def _table(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectPlan:
-    return tables.plan(
-        tables.read(conn, definition.outbox.table),
-        definition.outbox,
-        _rights(conn, definition),
-        datetime.now(UTC).date(),
-    )
+    live, today = tables.read(conn, definition.outbox.table), datetime.now(UTC).date()
+    return tables.plan(live, definition.outbox, _rights(conn, definition), today)
 
 
 def _connector_grants(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectPlan:
@@ -101,13 +263,14 @@ def _writer_grants(conn: psycopg.Connection[TupleRow], definition: Definition, w
 
 
 def _publication(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectPlan:
-    ours = _rights(conn, definition)
     table = tables.read(conn, definition.outbox.table)
     return publications.plan(
         publications.read(conn, definition.postgres.publication),
         definition,
-        ours,
+        _rights(conn, definition),
         owns_table=table is None or table.ours,
+        slot=slots.read(conn, definition.postgres.slot),
+        now=datetime.now(UTC),
     )
 
 

@@ -7,7 +7,8 @@ deletes (pruning) out of the stream. What a publication has beyond ours is never
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -19,6 +20,7 @@ from outbox_pipeline import sql as statements
 from outbox_pipeline.plan import Change, ObjectPlan, State, blocked, text_of
 from outbox_pipeline.postgres import server_major
 from outbox_pipeline.rights import Rights
+from outbox_pipeline.slots import LiveSlot
 from outbox_pipeline.tables import identifier
 
 KIND = "publication"
@@ -59,15 +61,23 @@ def read(conn: psycopg.Connection[TupleRow], name: str) -> LivePublication | Non
 
 
 def plan(
-    live: LivePublication | None, definition: Definition, rights: Rights, *, owns_table: bool
+    live: LivePublication | None,
+    definition: Definition,
+    rights: Rights,
+    *,
+    owns_table: bool,
+    slot: LiveSlot | None,
+    now: datetime,
 ) -> ObjectPlan:
     """Compare a publication with the definition. Pure.
 
-    `owns_table`: whether the current role owns the outbox table (or will, having created it).
+    `owns_table`: whether the current role owns the outbox table (or will, having created it). `slot`
+    is there when the publication comes too late: then rows are lost to it, and a warning says which.
     """
     name = definition.postgres.publication
     if live is None:
-        return _plan_missing(definition, rights, owns_table)
+        planned = _plan_missing(definition, rights, owns_table)
+        return replace(planned, warnings=tuple(_late(planned, definition, rights.server_major, slot, now)))
     narrowed = _narrowing(live, definition)
     if narrowed is not None:
         return blocked(
@@ -90,9 +100,9 @@ def plan(
             f"GRANT {_quoted(live.owner)} TO {_quoted(rights.role)}, or run as {live.owner}",
             changes=changes,
         )
-    return ObjectPlan(
-        KIND, name, State.DIFFERENT, changes=changes, statement=text_of(found), sql=found, warnings=warnings
-    )
+    planned = ObjectPlan(KIND, name, State.DIFFERENT, changes=changes, statement=text_of(found), sql=found)
+    late = _late(planned, definition, rights.server_major, slot, now)
+    return replace(planned, warnings=(*warnings, *late))
 
 
 def contains(live: LivePublication, definition: Definition) -> bool:
@@ -132,6 +142,29 @@ def _plan_missing(definition: Definition, rights: Rights, owns_table: bool) -> O
     return ObjectPlan(KIND, name, State.MISSING, statement=text_of(found), sql=found)
 
 
+def _late(
+    planned: ObjectPlan, definition: Definition, major: int, slot: LiveSlot | None, now: datetime
+) -> Iterator[str]:
+    """Warn about rows that a slot older than this change of the publication does not deliver."""
+    if slot is None or slot.lost:
+        return
+    window = (
+        f"rows of {definition.outbox.table} written from the moment publication {planned.name} went missing "
+        f"(or stopped covering them) until {now:%Y-%m-%d %H:%M:%S} UTC"
+    )
+    again = "find them by occurred_at, compare with Kafka and send them again"
+    if planned.state is State.MISSING and major <= 17:
+        yield (
+            f"slot {definition.postgres.slot} is older than the publication and stands at "
+            f"{slot.confirmed_flush_lsn}: PostgreSQL {major} cannot decode {window}; if the connector stops "
+            f"with 'publication does not exist', move the slot past them "
+            f"(SELECT pg_replication_slot_advance({sql.Literal(definition.postgres.slot).as_string(None)}, "
+            f"pg_current_wal_lsn())), reset the connector's offset, {again}"
+        )
+    else:
+        yield f"slot {definition.postgres.slot} skips, without any error, {window}: {again}"
+
+
 def _entry(live: LivePublication, definition: Definition) -> Mapping[str, Any] | None:
     table = definition.outbox.table
     found = (entry for entry in live.tables if (entry["schema"], entry["name"]) == (table.schema, table.name))
@@ -153,7 +186,7 @@ def _mends(live: LivePublication, definition: Definition) -> Iterator[tuple[Chan
     publication = sql.Identifier(definition.postgres.publication)
     if not contains(live, definition):
         yield (
-            Change("tables", _tables(live) or "none", str(definition.outbox.table)),
+            Change("tables", others(live, definition) or "none", str(definition.outbox.table)),
             sql.SQL(statements.get("add_table_to_publication")).format(
                 publication=publication, table=identifier(definition.outbox.table)
             ),
@@ -173,25 +206,26 @@ def _mends(live: LivePublication, definition: Definition) -> Iterator[tuple[Chan
         )
 
 
+def others(live: LivePublication, definition: Definition) -> str:
+    """Name what is published beside the outbox; empty when nothing is."""
+    if live.all_tables:
+        return "all tables"
+    table = str(definition.outbox.table)
+    named = [f"{entry['schema']}.{entry['name']}" for entry in live.tables]
+    schemas = [f"all tables of schema {schema}" for schema in live.schemas]
+    return ", ".join([*(name for name in named if name != table), *schemas])
+
+
 def _warnings(live: LivePublication, definition: Definition) -> Iterator[str]:
     name, table = definition.postgres.publication, definition.outbox.table
-    if live.all_tables:
-        yield f"{name} is FOR ALL TABLES: the server decodes and sends every table to the connector"
-    others = [
-        entry for entry in live.tables if (entry["schema"], entry["name"]) != (table.schema, table.name)
-    ]
-    if others or live.schemas:
-        yield f"{name} publishes more than {table}: {_tables(live)}; apply leaves that alone"
+    more = others(live, definition)
+    if more:
+        yield f"{name} publishes more than {table}: {more}; the slot decodes and sends all of it"
     if live.inserts and len(live.operations()) > 1:
         yield (
             f"{name} publishes {', '.join(live.operations())}: only insert is needed, and the rest makes the "
             "slot decode every pruned row"
         )
-
-
-def _tables(live: LivePublication) -> str:
-    named = [f"{entry['schema']}.{entry['name']}" for entry in live.tables]
-    return ", ".join([*named, *(f"all of schema {schema}" for schema in live.schemas)])
 
 
 def _quoted(name: str) -> str:

@@ -12,10 +12,13 @@ from datetime import datetime
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.rows import TupleRow, class_row
 
 from outbox_connectors.definition import Definition
+from outbox_pipeline import postgres
 from outbox_pipeline import sql as statements
+from outbox_pipeline.errors import Failed
 from outbox_pipeline.plan import Change, ObjectPlan, State, blocked, text_of
 from outbox_pipeline.postgres import server_major
 from outbox_pipeline.rights import Rights
@@ -87,6 +90,38 @@ def plan(live: LiveSlot | None, definition: Definition, rights: Rights) -> Objec
             why="on a replication connection, while the slot is not in use",
         )
     return ObjectPlan(KIND, name, State.PRESENT)
+
+
+def writers_in_the_way(conn: psycopg.Connection[TupleRow]) -> tuple[str, ...]:
+    """Describe the open transactions that a new slot has to wait for, oldest first."""
+    rows = conn.execute(statements.get("read_writers_that_hold_up_a_slot")).fetchall()
+    return tuple(
+        f"pid {pid} of {user or 'an unknown role'} ({application or 'no application name'}, open for {age})"
+        for pid, user, application, age in rows
+    )
+
+
+def set_failover(definition: Definition) -> None:
+    """Make an existing slot a failover slot (PostgreSQL 17 and later). The slot must not be in use.
+
+    There is no SQL function for it, so this opens a replication connection of the admin role.
+    Raises Failed with the server's reason.
+    """
+    name = definition.postgres.slot
+    with postgres.connect(
+        definition.postgres.admin,
+        application_name="outboxctl",
+        dbname=definition.postgres.connector.database,
+        replication=True,
+    ) as conn:
+        result = conn.pgconn.exec_(f"ALTER_REPLICATION_SLOT {_quoted(name)} (FAILOVER true)".encode())
+        if result.status != ExecStatus.COMMAND_OK:
+            reason = (result.error_field(DiagnosticField.MESSAGE_PRIMARY) or b"refused").decode()
+            raise Failed(
+                f"cannot become a failover slot: {reason}",
+                where=f"slot {name}",
+                remedy="stop the connector for a moment (outboxctl connectors stop), then apply again",
+            )
 
 
 def wants_failover(definition: Definition, major: int) -> bool:

@@ -1,0 +1,259 @@
+"""`outboxctl plan | apply | destroy | render`: what the definition asks for, and making it so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import psycopg
+from psycopg.rows import TupleRow
+
+from outbox_connectors.definition import Definition
+from outbox_connectors.errors import ExitCode, Unreachable, UsageError
+from outbox_connectors.profile import Version, reasons
+from outbox_connectors.profile import render as render_connector
+from outbox_pipeline import destroy as destruction
+from outbox_pipeline import postgres, proof, provision
+from outbox_pipeline.cli import Invocation, output, pass_invocation
+from outbox_pipeline.connect import ConnectClient
+from outbox_pipeline.plan import ObjectPlan, Plan, State, text_of
+
+APPLICATION_NAME = "outboxctl"
+# `plan` and `apply` must not hang for a minute on a worker that is not there.
+CONNECT_PATIENCE_SECONDS = 10.0
+
+_COLOURS = {State.PRESENT: "green", State.MISSING: "yellow", State.DIFFERENT: "yellow", State.BLOCKED: "red"}
+
+_add_partitions = click.option(
+    "--add-partitions", is_flag=True, help="Raise topics to the partitions asked for. Moves keys: see README."
+)
+
+
+@contextmanager
+def systems(definition: Definition) -> Iterator[tuple[psycopg.Connection[TupleRow], ConnectClient]]:
+    """Open the database as the administrator, and a client of Connect that connects when it is asked."""
+    database = definition.postgres.connector.database
+    with (
+        postgres.connect(
+            definition.postgres.admin, application_name=APPLICATION_NAME, dbname=database
+        ) as conn,
+        ConnectClient(definition.connect, patience=CONNECT_PATIENCE_SECONDS) as client,
+    ):
+        yield conn, client
+
+
+@click.command()
+@click.option("--sql", "as_sql", is_flag=True, help="Print the statements for PostgreSQL, for a DBA to run.")
+@click.option("--verifier", is_flag=True, help="With --sql: set the role's password, as a SCRAM verifier.")
+@_add_partitions
+@pass_invocation
+def plan(invocation: Invocation, as_sql: bool, verifier: bool, add_partitions: bool) -> int:
+    """Show what differs between the definition and the live system. Changes nothing.
+
+    Exits 0 when nothing differs, 3 when something does, 6 when something could not be looked at.
+    """
+    if verifier and not as_sql:
+        raise UsageError("--verifier goes with --sql")
+    definition = invocation.definition()
+    with systems(definition) as (conn, client):
+        found = provision.plan(conn, client, definition, add_partitions=add_partitions)
+    if invocation.json:
+        output.json_document(found.document())
+    elif as_sql:
+        _print_sql(found, verifier)
+    else:
+        _print_plan(found)
+    return found.exit_code
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until the task runs and a canary has arrived.")
+@_add_partitions
+@pass_invocation
+def apply(invocation: Invocation, dry_run: bool, no_wait: bool, add_partitions: bool) -> int:
+    """Create what is missing, change what can safely change, prove the way.
+
+    Takes one object at a time and stops at the first that fails; run it again to go on. Never drops or
+    narrows anything. Then waits until the connector's task has run steadily and a canary has travelled
+    from PostgreSQL to Kafka.
+    """
+    definition = invocation.definition()
+    with systems(definition) as (conn, client):
+        if dry_run:
+            found = provision.plan(conn, client, definition, add_partitions=add_partitions)
+            output.json_document(found.document()) if invocation.json else _print_plan(found)
+            return found.exit_code
+        done = provision.apply(conn, client, definition, say=output.progress, add_partitions=add_partitions)
+        proved = None if no_wait else _prove(conn, client, definition, done)
+    _print_applied(invocation, done, proved)
+    return ExitCode.OK
+
+
+def _prove(
+    conn: psycopg.Connection[TupleRow], client: ConnectClient, definition: Definition, done: Plan
+) -> proof.Proof:
+    # A connector that nobody touched has been running all the time.
+    touched = done.objects[-1].state is not State.PRESENT
+    steady = proof.STEADY_SECONDS if touched else 0.0
+    output.progress(f"waiting until the task runs{f' {steady:.0f} s without a break' if touched else ''}")
+    return proof.prove(conn, client, definition, steady_seconds=steady)
+
+
+def _print_applied(invocation: Invocation, done: Plan, proved: proof.Proof | None) -> None:
+    if invocation.json:
+        document: dict[str, Any] = {**done.document(), "proof": None}
+        if proved is not None:
+            document["proof"] = {
+                "steady_seconds": round(proved.steady_seconds, 3),
+                "canary_seconds": round(proved.canary_seconds, 3),
+            }
+        output.json_document(document)
+        return
+    created = sum(found.state is State.MISSING for found in done.objects)
+    changed = sum(found.state is State.DIFFERENT for found in done.objects)
+    output.line(f"applied: {created} created, {changed} changed, {len(done.objects)} as defined")
+    if proved is not None:
+        output.line(
+            f"proved: task running after {proved.steady_seconds:.1f} s, canary from PostgreSQL to Kafka in "
+            f"{proved.canary_seconds * 1000:.0f} ms"
+        )
+
+
+@click.command()
+@click.option("--data", is_flag=True, help="Remove the topics and the outbox table too, with every event.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed and change nothing.")
+@pass_invocation
+def destroy(invocation: Invocation, data: bool, yes: bool, dry_run: bool) -> int:
+    """Remove what apply created: connector, slot, publication, role. Keeps the table and the topics.
+
+    Events the connector has not delivered yet stay in the table, but no connector will send them.
+    """
+    definition = invocation.definition()
+    with systems(definition) as (conn, client):
+        removals = destruction.plan(conn, client, definition, data=data)
+        if dry_run or not invocation.json:
+            _print_removals(invocation, removals, done=False)
+        if dry_run or not any(removal.removes for removal in removals):
+            if invocation.json and not dry_run:
+                _print_removals(invocation, removals, done=True)
+            return ExitCode.OK
+        if not yes:
+            if invocation.json:
+                raise UsageError("destroy --json cannot ask", remedy="add --yes")
+            click.confirm("Remove them?", abort=True, err=True)
+        done = destruction.destroy(conn, client, definition, data=data, say=output.progress)
+    if invocation.json:
+        _print_removals(invocation, done, done=True)
+    return ExitCode.OK
+
+
+def _print_removals(invocation: Invocation, removals: tuple[destruction.Removal, ...], *, done: bool) -> None:
+    if invocation.json:
+        output.json_document({"objects": [removal.document() for removal in removals], "done": done})
+        return
+    rows = [(removal.action, removal.kind, removal.name, removal.why) for removal in removals]
+    output.table(rows, ("ACTION", "KIND", "NAME", "WHY"))
+
+
+@click.command()
+@click.option("--debezium", "debezium_text", metavar="VERSION", help="Not the version found on the worker.")
+@click.option("--postgres", "major", type=click.IntRange(14, 30), metavar="MAJOR", help="Not the one found.")
+@click.option("--explain", is_flag=True, help="Add the reason of each property.")
+@pass_invocation
+def render(invocation: Invocation, debezium_text: str | None, major: int | None, explain: bool) -> int:
+    """Print the connector's configuration, with the reason of each property.
+
+    Asks Connect and PostgreSQL for their versions, unless both are given.
+    """
+    definition = invocation.definition()
+    version = _debezium(definition, debezium_text)
+    postgres_major = _postgres_major(definition) if major is None else major
+    if explain:
+        _print_reasons(invocation, definition, version, postgres_major)
+        return ExitCode.OK
+    config = render_connector(definition, debezium=version, postgres_major=postgres_major)
+    output.json_document({"name": definition.connect.connector, "config": config})
+    return ExitCode.OK
+
+
+def _debezium(definition: Definition, text: str | None) -> Version:
+    if text is not None:
+        try:
+            return Version.parse(text)
+        except ValueError:
+            raise UsageError(f"not a Debezium version: {text!r}", remedy="write it as 3.7.0.Final") from None
+    with ConnectClient(definition.connect, patience=CONNECT_PATIENCE_SECONDS) as client:
+        version = client.debezium_version()
+        if version is None:
+            raise Unreachable(
+                "no Debezium PostgreSQL connector is installed",
+                where=client.where,
+                remedy="install it, or give --debezium VERSION",
+            )
+    return version
+
+
+def _postgres_major(definition: Definition) -> int:
+    database = definition.postgres.connector.database
+    with postgres.connect(
+        definition.postgres.admin, application_name=APPLICATION_NAME, dbname=database
+    ) as conn:
+        return postgres.server_major(conn)
+
+
+def _print_reasons(invocation: Invocation, definition: Definition, version: Version, major: int) -> None:
+    found = reasons(definition, debezium=version, postgres_major=major)
+    if invocation.json:
+        output.json_document(
+            {
+                "name": definition.connect.connector,
+                "properties": [
+                    {"key": r.key, "value": r.value, "why": r.why, "overridden": r.overridden} for r in found
+                ],
+            }
+        )
+        return
+    for reason in found:
+        output.line(f"{reason.key} = {reason.value}")
+        output.line(f"    {reason.why}")
+
+
+# -- rendering ---------------------------------------------------------------------------------------
+
+
+def _print_plan(found: Plan) -> None:
+    width = max(len(planned.kind) for planned in found.objects)
+    for planned in found.objects:
+        state = click.style(planned.state.ljust(9), fg=_COLOURS[planned.state])
+        output.line(f"{state}  {planned.kind.ljust(width)}  {planned.name}")
+        for text in _details(planned):
+            output.line(f"{'':9}    {text}")
+    for planned in found.objects:
+        for text in planned.warnings:
+            output.warning(text)
+    if not found.differences:
+        output.line("nothing differs")
+    else:
+        noun = "object differs" if found.differences == 1 else "objects differ"
+        output.line(f"{found.differences} {noun}")
+
+
+def _details(planned: ObjectPlan) -> Iterator[str]:
+    for change in planned.changes:
+        yield f"{change.field}: {change.have} -> {change.want}"
+    if planned.why:
+        yield f"why: {planned.why}"
+    if planned.remedy:
+        yield f"do:  {planned.remedy}"
+
+
+def _print_sql(found: Plan, verifier: bool) -> None:
+    for planned in found.objects:
+        if planned.state is State.BLOCKED:
+            output.line(f"-- {planned.kind} {planned.name} is blocked: {planned.why}; {planned.remedy}")
+        elif planned.sql:
+            output.line(text_of(planned.sql) if verifier else planned.statement)

@@ -1,0 +1,131 @@
+"""The connector: how it stands in Kafka Connect, compared with what the profile renders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from outbox_connectors.definition import Definition
+from outbox_connectors.profile import Version, render
+from outbox_pipeline import restart_guard
+from outbox_pipeline.connect import ConnectClient, ConnectorStatus
+from outbox_pipeline.connect_config import differences, shown
+from outbox_pipeline.errors import Failed
+from outbox_pipeline.plan import Change, ObjectPlan, State, blocked
+from outbox_pipeline.postgres import server_major
+
+KIND = "connector"
+ABSENT = "absent"
+
+# A connector that reads somewhere else: its stored position means nothing there.
+_IDENTITY = ("connector.class", "database.dbname", "slot.name")
+
+
+def plan(
+    live: Mapping[str, str] | None,
+    status: ConnectorStatus | None,
+    wanted: Mapping[str, str],
+    name: str,
+) -> ObjectPlan:
+    """Compare a connector with its wanted configuration, property by property. Pure.
+
+    Secrets are hidden, unless they are references to a ConfigProvider.
+    """
+    statement = json.dumps({key: shown(key, value) for key, value in wanted.items()}, indent=2)
+    if live is None:
+        return ObjectPlan(KIND, name, State.MISSING, statement=statement)
+    changes = tuple(_changes(live, wanted))
+    moved = [change for change in changes if change.field in _IDENTITY]
+    if moved:
+        return blocked(
+            KIND,
+            name,
+            f"exists for something else: {moved[0].field} is {moved[0].have}, wants {moved[0].want}",
+            f"choose another connect.connector, or delete that one: outboxctl connectors delete {name}",
+            changes=changes,
+        )
+    if status is not None and status.state in ("PAUSED", "STOPPED"):
+        return blocked(
+            KIND,
+            name,
+            f"is {status.state}, which somebody asked for",
+            f"outboxctl connectors resume {name}",
+            changes=(*changes, Change("state", status.state, "RUNNING")),
+        )
+    if status is not None and status.failed:
+        changes = (*changes, Change("state", f"FAILED: {status.trace_line}", "RUNNING"))
+    if not changes:
+        return ObjectPlan(KIND, name, State.PRESENT)
+    return ObjectPlan(KIND, name, State.DIFFERENT, changes=changes, statement=statement)
+
+
+def look(client: ConnectClient, definition: Definition, postgres_major: int) -> ObjectPlan:
+    """Read the connector and compare it. Raises Unreachable when no worker answers."""
+    name = definition.connect.connector
+    version = client.debezium_version()
+    if version is None:
+        return blocked(
+            KIND,
+            name,
+            f"{client.where} has no Debezium PostgreSQL connector installed",
+            "unpack debezium-connector-postgres into a folder of the worker's plugin.path and restart it",
+        )
+    wanted = render(definition, debezium=version, postgres_major=postgres_major)
+    live = client.config(name)
+    return plan(live, None if live is None else client.status(name), wanted, name)
+
+
+def make(conn: psycopg.Connection[TupleRow], client: ConnectClient, definition: Definition) -> None:
+    """Register the wanted configuration and restart what has FAILED. Does not wait for the task.
+
+    Raises Failed with Connect's own complaint when it refuses the configuration (nothing was changed
+    then), and Refused when the restart that a change brings could lose rows at this moment.
+    """
+    name, version = definition.connect.connector, client.debezium_version()
+    assert version is not None  # `look` was asked first
+    wanted = render(definition, debezium=version, postgres_major=server_major(conn))
+    _refuse_invalid(client, wanted)
+    live = client.config(name)
+    if live is None:
+        client.put_config(name, wanted)
+        return
+    _refuse_risky(conn, client, definition, version)
+    if any(_changes(live, wanted)):
+        client.put_config(name, wanted)
+    status = client.status(name)
+    if status is not None and status.failed:
+        client.restart(name, only_failed=True)
+
+
+def _changes(live: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[Change, ...]:
+    return tuple(
+        Change(found.field, _text(found.have), _text(found.want)) for found in differences(live, wanted)
+    )
+
+
+def _text(value: str | None) -> str:
+    return ABSENT if value is None else value
+
+
+def _refuse_invalid(client: ConnectClient, wanted: Mapping[str, str]) -> None:
+    complaints = client.validate(wanted)
+    if complaints:
+        first = complaints[0]
+        more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
+        raise Failed(
+            f"Connect refuses {first.field}: {first.message}{more}",
+            where=client.where,
+            remedy="mend the definition; nothing was registered",
+        )
+
+
+def _refuse_risky(
+    conn: psycopg.Connection[TupleRow], client: ConnectClient, definition: Definition, version: Version
+) -> None:
+    offset = client.offsets(definition.connect.connector)
+    if restart_guard.risky(offset, version):
+        transactions = restart_guard.open_transactions(conn, definition.postgres.publication)
+        restart_guard.refuse_if_risky("apply", offset, version, transactions)

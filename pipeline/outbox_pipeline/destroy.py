@@ -1,0 +1,224 @@
+"""Take a pipeline away again: exactly what the definition names, in the order that frees the next thing.
+
+What cannot be ours stays: a slot of another plug-in or database, a publication that publishes other
+tables too, a role that somebody else depends on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from outbox_connectors.definition import Definition
+from outbox_pipeline import debezium_connector, event_topics, publications, roles, slots, tables, topics, turn
+from outbox_pipeline import sql as statements
+from outbox_pipeline.connect import ConnectClient
+from outbox_pipeline.errors import Failed
+
+INACTIVE_SECONDS = 30.0
+POLL_SECONDS = 0.2
+HOLDS_EVENTS = "it holds events; --data removes it"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """One object of the pipeline: removed, kept (why), or not there at all."""
+
+    kind: str
+    name: str
+    action: str  # remove, keep, absent; removed once it is done
+    why: str = ""
+
+    @property
+    def removes(self) -> bool:
+        """Tell whether there is something to do."""
+        return self.action == "remove"
+
+    def document(self) -> dict[str, Any]:
+        """Show it as JSON."""
+        return {"kind": self.kind, "name": self.name, "action": self.action, "why": self.why}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An object: what would happen to it, and how it is removed."""
+
+    look: Callable[[], Removal]
+    remove: Callable[[], None]
+
+
+def plan(
+    conn: psycopg.Connection[TupleRow], client: ConnectClient, definition: Definition, *, data: bool
+) -> tuple[Removal, ...]:
+    """List what would be removed and what would stay. Changes nothing."""
+    return tuple(part.look() for part in _parts(conn, client, definition, data))
+
+
+def destroy(
+    conn: psycopg.Connection[TupleRow],
+    client: ConnectClient,
+    definition: Definition,
+    *,
+    data: bool,
+    say: Say,
+) -> tuple[Removal, ...]:
+    """Remove the pipeline; the table and the topics only with `data`.
+
+    Holds the pipeline's lock. May be run again after any interruption. Raises at the first object
+    that cannot be removed.
+    """
+    with turn.hold(conn, definition.pipeline, say=say):
+        return tuple(_settle(part, say) for part in _parts(conn, client, definition, data))
+
+
+def _settle(part: Part, say: Say) -> Removal:
+    found = part.look()
+    title = f"{found.kind} {found.name}"
+    if not found.removes:
+        say(f"{title}: {found.action}{f', {found.why}' if found.why else ''}")
+        return found
+    try:
+        part.remove()
+    except psycopg.errors.DependentObjectsStillExist as error:
+        why = " ".join((error.diag.message_detail or str(error)).split())
+        say(f"{title}: keep, {why}")
+        return Removal(found.kind, found.name, "keep", why)
+    except psycopg.Error as error:
+        raise Failed(error.diag.message_primary or str(error), where=title) from error
+    say(f"{title}: removed")
+    return Removal(found.kind, found.name, "removed")
+
+
+def _parts(
+    conn: psycopg.Connection[TupleRow], client: ConnectClient, definition: Definition, data: bool
+) -> Iterator[Part]:
+    yield Part(partial(_connector, client, definition), partial(_remove_connector, client, definition))
+    yield Part(partial(_slot, conn, definition), partial(_remove_slot, conn, definition))
+    yield Part(partial(_publication, conn, definition), partial(_remove_publication, conn, definition))
+    yield Part(partial(_role, conn, definition), partial(_remove_role, conn, definition))
+    for spec in event_topics.specs(definition):
+        yield Part(
+            partial(_topic, definition, spec.name, data), partial(event_topics.remove, definition, spec.name)
+        )
+    yield Part(partial(_table, conn, definition, data), partial(_remove_table, conn, definition))
+
+
+def _found(kind: str, name: str, exists: bool, keep: str = "") -> Removal:
+    if not exists:
+        return Removal(kind, name, "absent")
+    return Removal(kind, name, "keep" if keep else "remove", keep)
+
+
+def _connector(client: ConnectClient, definition: Definition) -> Removal:
+    name = definition.connect.connector
+    config = client.config(name)
+    keep = ""
+    if config is not None and config.get("slot.name") != definition.postgres.slot:
+        keep = f"it reads slot {config.get('slot.name')}, not {definition.postgres.slot}"
+    return _found(debezium_connector.KIND, name, config is not None, keep)
+
+
+def _remove_connector(client: ConnectClient, definition: Definition) -> None:
+    name = definition.connect.connector
+    client.stop(name)
+    client.reset_offsets(name)  # else a connector of that name would resume where this one ended
+    client.delete(name)
+
+
+def _slot(conn: psycopg.Connection[TupleRow], definition: Definition) -> Removal:
+    name = definition.postgres.slot
+    live = slots.read(conn, name)
+    keep = ""
+    if live is not None and (live.plugin, live.database) != (
+        slots.PLUGIN,
+        definition.postgres.connector.database,
+    ):
+        keep = f"it is for {live.plugin or live.kind} in database {live.database}"
+    return _found(slots.KIND, name, live is not None, keep)
+
+
+def _remove_slot(
+    conn: psycopg.Connection[TupleRow],
+    definition: Definition,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    name = definition.postgres.slot
+    deadline = clock() + INACTIVE_SECONDS
+    while (live := slots.read(conn, name)) is not None and live.active:
+        if clock() >= deadline:
+            raise Failed(
+                f"is still in use by {live.active_user} (pid {live.active_pid})",
+                where=f"slot {name}",
+                remedy="stop that consumer, then destroy again",
+            )
+        sleep(POLL_SECONDS)
+    conn.execute(sql.SQL(statements.get("drop_slot")).format(slot=sql.Literal(name)))
+
+
+def _publication(conn: psycopg.Connection[TupleRow], definition: Definition) -> Removal:
+    live = publications.read(conn, definition.postgres.publication)
+    others = "" if live is None else publications.others(live, definition)
+    keep = f"it publishes {others} too" if others else ""
+    return _found(publications.KIND, definition.postgres.publication, live is not None, keep)
+
+
+def _remove_publication(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:
+    name = sql.Identifier(definition.postgres.publication)
+    conn.execute(sql.SQL(statements.get("drop_publication")).format(publication=name))
+
+
+def _role(conn: psycopg.Connection[TupleRow], definition: Definition) -> Removal:
+    name = definition.postgres.connector.user
+    live = roles.read_role(conn, name)
+    keep = ""
+    if live is not None and (live.superuser or name == conn.info.user):
+        keep = "it is an administrator"
+    elif name in definition.outbox.writers:
+        keep = "it writes the outbox"
+    return _found(roles.KIND, name, live is not None, keep)
+
+
+def _remove_role(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:
+    """Take our grants back and drop the role; both or, where others depend on it, neither."""
+    names = {
+        "role": sql.Identifier(definition.postgres.connector.user),
+        "database": sql.Identifier(definition.postgres.connector.database),
+        "schema": sql.Identifier(definition.outbox.table.schema),
+        "table": tables.identifier(definition.outbox.table),
+    }
+    table = tables.read(conn, definition.outbox.table)
+    with conn.transaction():
+        if table is not None:
+            conn.execute(sql.SQL(statements.get("revoke_select")).format(**names))
+            conn.execute(sql.SQL(statements.get("revoke_usage")).format(**names))
+        conn.execute(sql.SQL(statements.get("revoke_connect")).format(**names))
+        conn.execute(sql.SQL(statements.get("drop_role")).format(**names))
+
+
+def _topic(definition: Definition, name: str, data: bool) -> Removal:
+    live = topics.inspect(definition.kafka, [name])[name]
+    return _found(
+        event_topics.KIND, name, live is not None, "" if data else "it holds events (--data removes it)"
+    )
+
+
+def _table(conn: psycopg.Connection[TupleRow], definition: Definition, data: bool) -> Removal:
+    live = tables.read(conn, definition.outbox.table)
+    keep = "" if data else HOLDS_EVENTS
+    return _found(tables.KIND, str(definition.outbox.table), live is not None, keep)
+
+
+def _remove_table(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:
+    table = tables.identifier(definition.outbox.table)
+    conn.execute(sql.SQL(statements.get("drop_outbox")).format(table=table))
