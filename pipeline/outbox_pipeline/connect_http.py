@@ -19,6 +19,7 @@ FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 5.0
 
 _FORWARD = "IO Error trying to forward REST request"
+_REBALANCE = "a rebalance is expected"  # comes with 500 right after a worker's start (measured on 4.3.1)
 _TIMED_OUT = "Request timed out"
 _NO_SUCH_PATH = "HTTP 404 Not Found"  # Jersey's own words; Connect's 404s name the connector
 
@@ -176,13 +177,15 @@ def _passing(answer: Answer) -> bool:
     """Tell whether the same request may succeed in a moment."""
     if answer.status == 409:
         return "already exists" not in answer.message
-    return answer.status == 503 or (answer.status == 500 and answer.message.startswith(_FORWARD))
+    if answer.status == 500:
+        return answer.message.startswith(_FORWARD) or _REBALANCE in answer.message
+    return answer.status == 503
 
 
 def _still(answer: Answer) -> str:
-    if answer.status == 500:
+    if answer.message.startswith(_FORWARD):
         return "the worker cannot reach the leader of its cluster"
-    return f"still {'rebalancing' if answer.status == 409 else 'not ready'}: {answer.message}"
+    return f"still {'not ready' if answer.status == 503 else 'rebalancing'}: {answer.message}"
 
 
 def _remedy_of(answer: Answer) -> str:
