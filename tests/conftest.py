@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["fix_stack"]
+pytest_plugins = ["fix_stack", "fix_consumer"]

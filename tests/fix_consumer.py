@@ -1,0 +1,178 @@
+"""A bench for consumers: a topic of their own, a database of their own, and a producer.
+
+broker    PostgreSQL and Kafka of the test stack, without Kafka Connect
+bench     topic, database with inbox and effect table, and the verbs a test needs
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from uuid_utils.compat import uuid7
+
+import fix_stack
+from fix_stack import Database, Stack
+from outbox_consumers import Consumer, Event, RetryStrategy, schema
+
+RecordHeaders: TypeAlias = list[tuple[str, str | bytes | None]]
+
+QUICK = RetryStrategy(wait=0.05, exponential_wait=0)
+
+
+@dataclass(slots=True)
+class Bench:
+    """One topic, one database, one consumer name; nothing of it is shared with another test."""
+
+    server: Stack
+    database: Database
+    topic: str
+    partitions: int
+    producer: Producer
+    sent: list[uuid.UUID] = field(default_factory=list)
+
+    @property
+    def dsn(self) -> str:
+        return self.database.conninfo
+
+    @property
+    def kafka(self) -> dict[str, Any]:
+        """Properties with which a dead member is missed soon."""
+        return {"bootstrap.servers": self.server.kafka, "session.timeout.ms": 6000}
+
+    def app(self, name: str = "billing", **settings: Any) -> Consumer:
+        kafka = self.kafka | {"group.id": f"{self.topic}.{name}"} | settings.pop("kafka", {})
+        defaults: dict[str, Any] = {"dsn": self.dsn, "topics": [self.topic], "retry": QUICK}
+        return Consumer(name, kafka=kafka, **(defaults | settings))
+
+    def applying(self, name: str = "billing", **settings: Any) -> Consumer:
+        """Make a consumer whose handler writes one row per event into the effect table."""
+        app = self.app(name, **settings)
+
+        @app.handler("Placed")
+        def placed(conn: psycopg.Connection[Any], event: Event) -> None:
+            write_effect(conn, event, name)
+
+        return app
+
+    def send(
+        self,
+        data: object,
+        *,
+        kind: str = "Placed",
+        key: str = "k",
+        id: uuid.UUID | None = None,
+        partition: int | None = None,
+        headers: RecordHeaders | None = None,
+    ) -> uuid.UUID:
+        """Queue one event; `flush` delivers."""
+        event_id = id or uuid7()
+        value = data if isinstance(data, bytes | None) else json.dumps(data).encode()
+        own: RecordHeaders = [
+            ("id", str(event_id).encode()),
+            ("event_type", kind.encode()),
+            ("event_version", b"1"),
+        ]
+        where: dict[str, Any] = {} if partition is None else {"partition": partition}
+        self.producer.produce(self.topic, value, key, headers=own if headers is None else headers, **where)
+        self.sent.append(event_id)
+        return event_id
+
+    def send_many(self, count: int, *, keys: int = 20) -> None:
+        """Send `count` events, spread over the partitions by key."""
+        for number in range(count):
+            self.send({"n": number}, key=str(number % keys))
+        self.flush()
+
+    def flush(self) -> None:
+        assert self.producer.flush(20) == 0
+
+    def query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            return conn.execute(statement.encode(), values or None).fetchall()
+
+    def run(self, statement: str) -> None:
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            conn.execute(statement.encode())
+
+    def effects(self, consumer: str = "billing") -> list[int]:
+        """Read the effects' numbers in the order they were written."""
+        return [n for (n,) in self.query("SELECT n FROM effect WHERE consumer = %s ORDER BY place", consumer)]
+
+    def applied_once(self, consumer: str = "billing") -> None:
+        """Prove by ids: every event sent has exactly one effect, and nothing else has one."""
+        rows = self.query("SELECT event_id, count(*) FROM effect WHERE consumer = %s GROUP BY 1", consumer)
+        applied = dict(rows)
+        assert {i for i, times in applied.items() if times > 1} == set(), "applied twice"
+        assert set(self.sent) - set(applied) == set(), "lost"
+        assert set(applied) - set(self.sent) == set(), "applied without having been sent"
+
+
+def write_effect(conn: psycopg.Connection[Any], event: Event, consumer: str = "billing") -> None:
+    conn.execute(
+        "INSERT INTO effect (event_id, consumer, key, n) VALUES (%s, %s, %s, %s)",
+        (event.id, consumer, event.key, event.data["n"]),
+    )
+
+
+def until(condition: Callable[[], object], patience: float = 30) -> None:
+    """Wait for a condition instead of a time."""
+    end = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+@contextmanager
+def running(app: Consumer) -> Iterator[Consumer]:
+    """Run a consumer in a thread while the block runs; what it raises comes out here."""
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            app.run()
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield app
+    finally:
+        app.stop()
+        thread.join(30)
+    assert not thread.is_alive(), "the consumer does not stop"
+    if failure:
+        raise failure[0]
+
+
+@pytest.fixture(scope="session")
+def broker(stack_name: str) -> Stack:
+    """PostgreSQL and Kafka of the test stack, without Kafka Connect."""
+    fix_stack.run(stack_name, "up", "postgres", "kafka")
+    return fix_stack._stack(stack_name)
+
+
+@pytest.fixture
+def bench(broker: Stack, database: Database, pipeline_name: str) -> Bench:
+    """A bench with a topic of three partitions."""
+    admin = AdminClient({"bootstrap.servers": broker.kafka})
+    admin.create_topics([NewTopic(pipeline_name, 3, 1)])[pipeline_name].result(20)
+    with database.connect() as conn:
+        schema.apply(conn, schema.steps())
+        conn.execute(
+            "CREATE TABLE effect (place bigint GENERATED ALWAYS AS IDENTITY, event_id uuid, consumer text,"
+            " key text, n int)"
+        )
+    producer = Producer({"bootstrap.servers": broker.kafka, "linger.ms": 2, "acks": "all"})
+    return Bench(broker, database, pipeline_name, 3, producer)
