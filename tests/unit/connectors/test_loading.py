@@ -94,7 +94,7 @@ connect:
   auth: {user: u, password: "1"}
   config: {poll.interval.ms: 50}
 watch:
-  {ticker: off, warn: {seconds_left: 2h}, critical: {seconds_left: 5 min}, groups: [g], disk: {free_from: 1GiB}}
+  {ticker: off, warn: {seconds_left: 2h}, critical: {seconds_left: 5m}, groups: [g], disk: {free_from: 1GiB}}
 """
 
 
