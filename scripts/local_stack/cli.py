@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import errno
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
 
 from local_stack import logs, postgres, services
 from local_stack.errors import StackError
@@ -63,13 +65,20 @@ def prepare_process() -> None:
     raise_file_limit()
 
 
-def parser() -> argparse.ArgumentParser:
-    shared = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+class Parser(argparse.ArgumentParser):
+    """Wrong usage is one line here as well."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"stack: {message}; see {self.prog} --help\n")
+
+
+def parser() -> Parser:
+    shared = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     shared.add_argument("--name", help=f"which stack (default: $OUTBOX_STACK, else {DEFAULT_NAME})")
     shared.add_argument(
         "--postgres", type=int, choices=MAJORS, metavar="N", help="PostgreSQL major, 14 to 18"
     )
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="scripts/stack",
         description=DESCRIPTION,
         epilog=EPILOG,
@@ -78,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, text: str) -> argparse.ArgumentParser:
+    def command(name: str, text: str) -> Parser:
         return commands.add_parser(name, help=text, description=text, parents=[shared])
 
     up = command("up", "start services (default: all) and wait until each one works")
@@ -119,13 +128,20 @@ def _setting(text: str) -> tuple[str, str]:
     return name.strip().lower(), value.strip()
 
 
+@contextlib.contextmanager
+def locked(instance: Instance, progress: Progress) -> Iterator[None]:
+    """Hold the lock of a stack; say so when another command has it."""
+    with instance.locked(lambda: progress.say("stack", f"waiting for another command on {instance.name}")):
+        yield
+
+
 def run(options: argparse.Namespace) -> int:
     layout = Layout()
     progress = Progress(sys.stderr if options.command == "env" else sys.stdout, time.monotonic())
     name = getattr(options, "name", None) or os.environ.get("OUTBOX_STACK") or DEFAULT_NAME
     instance = load(layout, name, damaged=options.command == "reset")
     if options.command == "up":
-        with instance.locked():
+        with locked(instance, progress):
             up(load(layout, name), options, progress)
         return OK
     if not instance.exists:
@@ -159,21 +175,21 @@ def up(instance: Instance, options: argparse.Namespace, progress: Progress) -> N
 
 
 def down(instance: Instance, _options: argparse.Namespace, progress: Progress) -> None:
-    with instance.locked():
+    with locked(instance, progress):
         services.stop(instance, NAMES, progress)
         instance.wanted = []
         instance.save()
 
 
 def reset(instance: Instance, _options: argparse.Namespace, progress: Progress) -> None:
-    with instance.locked():
+    with locked(instance, progress):
         services.stop(instance, NAMES, progress)
         remove(instance)
     progress.say("stack", f"{instance.name} is gone")
 
 
 def start(instance: Instance, options: argparse.Namespace, progress: Progress) -> None:
-    with instance.locked():
+    with locked(instance, progress):
         for name in services.with_needs(options.services):
             if name not in options.services and not services.running(instance, name):
                 raise StackError(f"{options.services[0]} needs {name}", f"scripts/stack start {name}")
@@ -183,12 +199,12 @@ def start(instance: Instance, options: argparse.Namespace, progress: Progress) -
 
 
 def stop(instance: Instance, options: argparse.Namespace, progress: Progress) -> None:
-    with instance.locked():
+    with locked(instance, progress):
         services.stop(instance, options.services, progress)
 
 
 def kill(instance: Instance, options: argparse.Namespace, progress: Progress) -> None:
-    with instance.locked():
+    with locked(instance, progress):
         services.kill(instance, options.services, progress)
 
 

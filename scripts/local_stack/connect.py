@@ -61,11 +61,11 @@ def _get(instance: Instance, path: str) -> list[dict[str, str]]:
 
 SERVICE = Service(
     name="connect",
-    port="connect",
+    ports=("connect",),
     needs=("kafka",),
     prepare=prepare,
     check=check,
-    failure=("Caused by:", "Exception", "Error:", " FATAL ", " ERROR "),
+    failure=("Caused by:", "Exception", "Error", " FATAL ", " ERROR "),
     stop_signal=signal.SIGTERM,
     start_seconds=150,
     stop_seconds=30,

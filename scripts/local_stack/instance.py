@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
@@ -95,18 +95,23 @@ class Instance:
         return {name: value for name, _, value in pairs}
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, waiting: Callable[[], None] | None = None) -> Iterator[None]:
         """One command at a time may change a stack. The lock ends with the process that holds it."""
-        with file_lock(self.layout.stacks / f".{self.name}.lock"):
+        with file_lock(self.layout.stacks / f".{self.name}.lock", waiting):
             yield
 
 
 @contextlib.contextmanager
-def file_lock(path: Path) -> Iterator[None]:
-    """Wait for an exclusive lock on a file and hold it."""
+def file_lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Wait for an exclusive lock on a file and hold it; call `waiting` if somebody has it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if waiting is not None:
+                waiting()
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

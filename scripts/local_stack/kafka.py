@@ -99,11 +99,11 @@ def check(instance: Instance) -> str:
 
 SERVICE = Service(
     name="kafka",
-    port="kafka",
+    ports=("kafka", "controller"),
     needs=(),
     prepare=prepare,
     check=check,
-    failure=("Caused by:", "Exception", "Error:", " FATAL ", " ERROR "),
+    failure=("Caused by:", "Exception", "Error", " FATAL ", " ERROR "),
     stop_signal=signal.SIGTERM,
     start_seconds=120,
     stop_seconds=30,

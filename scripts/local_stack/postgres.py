@@ -213,7 +213,7 @@ def _settle(connection: psycopg.Connection, password: str) -> None:
 
 SERVICE = Service(
     name="postgres",
-    port="postgres",
+    ports=("postgres",),
     needs=(),
     prepare=prepare,
     check=check,

@@ -108,7 +108,7 @@ def _installing(layout: Layout, target: Path, profile: str, say: Say) -> Iterato
     if _read(stamp) == want:
         yield None
         return
-    with file_lock(layout.lib / ".lock"):
+    with file_lock(layout.lib / ".lock", lambda: say("waiting for another stack that fetches programs")):
         if _read(stamp) == want:
             yield None
             return

@@ -16,13 +16,14 @@ class Service:
     """A server of the stack.
 
     prepare: everything before the start (programs, first data, configuration); returns how to start it.
+    ports:   the names of its ports, the one for clients first.
     check:   prove that it works and say what was proved in a few words; raises NotReady otherwise. Takes at
              most a few seconds.
     failure: the marks of a log line that tells why the server ended, the best first.
     """
 
     name: str
-    port: str
+    ports: tuple[str, ...]
     needs: tuple[str, ...]
     prepare: Callable[[Instance, Say], Launch]
     check: Callable[[Instance], str]
@@ -32,4 +33,4 @@ class Service:
     stop_seconds: float
 
     def address(self, instance: Instance) -> str:
-        return f"127.0.0.1:{instance.ports[self.port]}"
+        return f"127.0.0.1:{instance.ports[self.ports[0]]}"

@@ -66,6 +66,10 @@ def start(instance: Instance, names: Sequence[str], progress: Progress) -> None:
     """
     instance.make_folders()
     require_room(instance.folder, ROOM)
+    for name in names:
+        if running(instance, name) is None:
+            for port in SERVICES[name].ports:
+                require_free(name, instance.ports[port], instance)
     waiting = [name for name in SERVICES if name in names]
     starting: dict[str, tuple[Process, float]] = {}
     while waiting or starting:
@@ -82,9 +86,6 @@ def _launch(instance: Instance, service: Service, progress: Progress) -> Process
     if (process := running(instance, service.name)) is not None:
         return process
     plan = service.prepare(instance, lambda text: progress.say(service.name, text))
-    require_free(service.name, instance.ports[service.port], instance)
-    if service.name == "kafka":
-        require_free("kafka", instance.ports["controller"], instance)
     progress.say(service.name, "starting")
     return launch(plan, instance.pid_file(service.name))
 
@@ -111,15 +112,15 @@ def _settled(
 
 
 def last_words(instance: Instance, service: Service, process: Process) -> str:
-    """The line of the log, since this process began, that best tells why it ended."""
+    """The line of the log, since this process began, that best tells why it ended; empty when none does."""
     with instance.log(service.name).open("rb") as file:
         file.seek(process.log_offset)
-        lines = file.read().decode(errors="replace").splitlines()
+        lines = [line for line in file.read().decode(errors="replace").splitlines() if " INFO " not in line]
     for mark in service.failure:
         for line in reversed(lines):
             if mark in line:
                 return line.strip()[:300]
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+    return ""
 
 
 def stop(instance: Instance, names: Collection[str], progress: Progress) -> None:
