@@ -20,6 +20,7 @@ from outbox_connectors import loading
 from outbox_connectors.definition import TopicSpec
 from outbox_connectors.event import record_of
 from outbox_connectors.record import Record
+from outbox_consumers import schema
 from outbox_pipeline import outbox, topics
 
 PARTITIONS = 6
@@ -65,9 +66,7 @@ def _prepare(servers: Servers) -> None:
     with psycopg.connect(servers.dsn(DATABASE), autocommit=True) as conn:
         conn.execute("CREATE TABLE effect (key text NOT NULL, payload text NOT NULL)")
         conn.execute("CREATE TABLE by_hand (consumer text, event_id uuid, PRIMARY KEY (consumer, event_id))")
-        conn.execute(
-            'CREATE TABLE inbox (event_id uuid, consumer text COLLATE "C", PRIMARY KEY (event_id, consumer))'
-        )
+        schema.apply(conn, schema.steps())
 
 
 def _run(servers: Servers, way: str, topic: str, events: int) -> float:

@@ -17,8 +17,9 @@ from benchmarks.roads import build
 from benchmarks.rounds import Say
 from benchmarks.servers import Servers, running
 
-ON_SERVERS = ("latency", "backlog", "consumers")
-PARTS = (*ON_SERVERS, "cli")
+_ALL = ("postgres", "kafka", "connect")
+NEEDS = {"latency": _ALL, "backlog": _ALL, "consumers": ("postgres", "kafka"), "cli": ()}
+PARTS = tuple(NEEDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     size = QUICK if options.quick else FULL
     parts = options.only or PARTS
     figures: list[Figure] = []
-    if any(part in ON_SERVERS for part in parts):
-        with running(options.name, keep=options.keep) as servers:
+    services = sorted({service for part in parts for service in NEEDS[part]})
+    if services:
+        with running(options.name, services, keep=options.keep) as servers:
             figures += _on_servers(servers, parts, size, say)
     if "cli" in parts:
         figures += startup.measure(size.cli_rounds, say)

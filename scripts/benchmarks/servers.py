@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -37,15 +37,15 @@ class Servers:
 
 
 @contextmanager
-def running(name: str, *, keep: bool) -> Iterator[Servers]:
-    """Start the stack called `name` and export what it says to this process; stop it at the end.
+def running(name: str, services: Sequence[str], *, keep: bool) -> Iterator[Servers]:
+    """Start services of the stack called `name` and export what it says to this process; stop it at the end.
 
     Its data of an earlier run is removed first: an old slot would make the server keep its log, and
     every decoder would read through it.
     """
     _stack(name, "reset")
     try:
-        _stack(name, "up")
+        _stack(name, "up", *services)
         servers = Servers(variables(load(Layout(), name)))
         os.environ.update(servers.environ)
         yield servers
@@ -54,5 +54,5 @@ def running(name: str, *, keep: bool) -> Iterator[Servers]:
             _stack(name, "down")
 
 
-def _stack(name: str, command: str) -> None:
-    subprocess.run([str(ROOT / "scripts" / "stack"), "--name", name, command], check=True, stdout=sys.stderr)
+def _stack(name: str, *words: str) -> None:
+    subprocess.run([str(ROOT / "scripts" / "stack"), "--name", name, *words], check=True, stdout=sys.stderr)

@@ -1,0 +1,70 @@
+"""One measurement of one consumer in a process of its own: prints events per second.
+
+Called by `consumers` as `python -m benchmarks.consuming WAY NAME TOPIC EVENTS`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from confluent_kafka import Consumer as KafkaConsumer
+
+from benchmarks import loops
+from benchmarks.loops import BULK, BULK_PLAIN, ONE_BY_ONE, SINGLE_PLAIN
+from benchmarks.meter import Meter
+from outbox_consumers import Consumer, Event
+
+LOOPS = {
+    BULK_PLAIN: loops.without_dedup,
+    SINGLE_PLAIN: loops.pipelined_without_dedup,
+    ONE_BY_ONE: loops.transaction_per_message,
+}
+
+
+def main(argv: Sequence[str]) -> None:
+    """Consume EVENTS events the given WAY."""
+    way, name, topic, events = argv
+    meter = Meter(int(events))
+    bootstrap, dsn = os.environ["OUTBOX_KAFKA_BOOTSTRAP"], os.environ["BENCH_DSN"]
+    if way in LOOPS:
+        consumer = KafkaConsumer({"bootstrap.servers": bootstrap, "group.id": name, **loops.SETTINGS})
+        consumer.subscribe([topic])
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            LOOPS[way](consumer, conn, meter)
+        consumer.close()
+    else:
+        library(way, name, topic, bootstrap, dsn, meter)
+    print(meter.rate)
+
+
+def library(way: str, name: str, topic: str, bootstrap: str, dsn: str, meter: Meter) -> None:
+    """Consume with outbox_consumers until the meter is full."""
+    app = Consumer(name, kafka={"bootstrap.servers": bootstrap}, dsn=dsn, topics=[topic])
+
+    def count(events: int) -> None:
+        meter.count(events)
+        if meter.done:
+            app.stop()
+
+    def bulk(conn: psycopg.Connection[Any], events: Sequence[Event]) -> None:
+        payloads = [loops.text(event.payload) for event in events]
+        conn.execute(loops.BULK_EFFECT, ([event.key for event in events], payloads))
+        count(len(events))
+
+    def single(conn: psycopg.Connection[Any], event: Event) -> None:
+        conn.execute(loops.EFFECT, (event.key, loops.text(event.payload)))
+        count(1)
+
+    if way == BULK:
+        app.batch_handler("OrderPlaced")(bulk)
+    else:
+        app.handler("OrderPlaced")(single)
+    app.run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
