@@ -49,7 +49,7 @@ def watch(invocation: Invocation, tick_only: bool, once: bool) -> int:
     if invocation.json:
         output.json_document(asdict(ticks))
     else:
-        output.line(f"{ticks.sent} ticks sent, {ticks.failed} failed, the last at {ticks.last_lsn or '-'}")
+        output.line(f"ticks sent: {ticks.sent}, failed: {ticks.failed}, last at {ticks.last_lsn or '-'}")
     return ExitCode.OK
 
 
