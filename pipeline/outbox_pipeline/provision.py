@@ -275,4 +275,7 @@ def _publication(conn: psycopg.Connection[TupleRow], definition: Definition) -> 
 
 
 def _slot(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectPlan:
-    return slots.plan(slots.read(conn, definition.postgres.slot), definition, _rights(conn, definition))
+    live = slots.read(conn, definition.postgres.slot)
+    published = publications.read(conn, definition.postgres.publication) is not None
+    obstacle = slots.undecodable(conn, live, definition) if published else ""
+    return slots.plan(live, definition, _rights(conn, definition), obstacle=obstacle)

@@ -177,7 +177,7 @@ def plan_writer_grants(
             GRANTS,
             writer,
             "no such role, and the application's role is not ours to create",
-            f"CREATE ROLE {_quoted(writer)} LOGIN, or remove it from outbox.writers",
+            f"run CREATE ROLE {_quoted(writer)} LOGIN, or remove it from outbox.writers",
         )
     return _plan_grants(writer, live, "INSERT", definition, rights)
 
@@ -192,14 +192,15 @@ def _plan_grants(
         "schema": sql.Identifier(table.schema),
         "table": identifier(table),
     }
+    on_table = {"SELECT": "grant_select", "INSERT": "grant_insert"}[privilege]
     wanted = (
-        (f"CONNECT on {database}", "connect", "owns_database"),
-        (f"USAGE on schema {table.schema}", "usage", "owns_schema"),
-        (f"{privilege} on {table}", privilege.lower(), "owns_table"),
+        (f"CONNECT on {database}", "connect", "grant_connect", "owns_database"),
+        (f"USAGE on schema {table.schema}", "usage", "grant_usage", "owns_schema"),
+        (f"{privilege} on {table}", privilege.lower(), on_table, "owns_table"),
     )
     missing = [
-        (field, sql.SQL(statements.get(f"grant_{right}")).format(**names), owner)
-        for field, right, owner in wanted
+        (field, sql.SQL(statements.get(name)).format(**names), owner)
+        for field, right, name, owner in wanted
         if live is None or getattr(live, right) is not True
     ]
     if not missing:

@@ -25,6 +25,7 @@ from outbox_pipeline.rights import Rights
 
 KIND = "slot"
 PLUGIN = "pgoutput"
+PEEK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,33 @@ def read(conn: psycopg.Connection[TupleRow], name: str) -> LiveSlot | None:
         return cursor.execute(statements.get("read_slot", server_major(conn)), {"name": name}).fetchone()
 
 
-def plan(live: LiveSlot | None, definition: Definition, rights: Rights) -> ObjectPlan:
-    """Compare a slot with the definition. Pure."""
+def undecodable(conn: psycopg.Connection[TupleRow], live: LiveSlot | None, definition: Definition) -> str:
+    """Say why an idle slot cannot be decoded; empty when it can, or when that cannot be found out.
+
+    PostgreSQL up to 17 refuses WAL that is older than the publication, for ever. Decodes up to the
+    first transaction of interest, for PEEK_SECONDS at most, and consumes nothing.
+    """
+    if live is None or live.active or live.lost or live.plugin != PLUGIN:
+        return ""
+    names = {"slot": definition.postgres.slot, "publication": definition.postgres.publication}
+    try:
+        with conn.transaction():
+            conn.execute(statements.get("limit_statement"), {"milliseconds": int(PEEK_SECONDS * 1000)})
+            conn.execute(statements.get("peek_slot"), names)
+    except psycopg.errors.UndefinedObject as error:
+        return error.diag.message_primary or "the publication does not exist"
+    except (
+        psycopg.errors.QueryCanceled,
+        psycopg.errors.ObjectInUse,
+        psycopg.errors.InsufficientPrivilege,
+        psycopg.errors.ObjectNotInPrerequisiteState,
+    ):
+        return ""
+    return ""
+
+
+def plan(live: LiveSlot | None, definition: Definition, rights: Rights, *, obstacle: str = "") -> ObjectPlan:
+    """Compare a slot with the definition. Pure. `obstacle` is what `undecodable` found."""
     name = definition.postgres.slot
     if live is None:
         return _plan_missing(definition, rights)
@@ -80,6 +106,8 @@ def plan(live: LiveSlot | None, definition: Definition, rights: Rights) -> Objec
         return _plan_lost(live, name)
     if live.active and live.active_user != definition.postgres.connector.user:
         return _plan_active(live, definition)
+    if obstacle:
+        return _plan_too_old(live, definition, obstacle)
     if wants_failover(definition, rights.server_major) and not live.failover:
         return ObjectPlan(
             KIND,
@@ -167,6 +195,18 @@ def _plan_lost(live: LiveSlot, name: str) -> ObjectPlan:
         f"stop the connector, SELECT pg_drop_replication_slot({_literal(name)}), apply again, "
         "and send the undelivered rows of the outbox anew",
         changes=[Change("wal_status", f"lost ({reason})", "reserved")],
+    )
+
+
+def _plan_too_old(live: LiveSlot, definition: Definition, obstacle: str) -> ObjectPlan:
+    return blocked(
+        KIND,
+        definition.postgres.slot,
+        f"is older than the publication and cannot be decoded: {obstacle}",
+        f"SELECT pg_replication_slot_advance({_literal(definition.postgres.slot)}, pg_current_wal_lsn()), "
+        "reset the connector's offset (outboxctl connectors offsets reset), and send the rows of "
+        f"{definition.outbox.table} again that were written since {live.confirmed_flush_lsn}",
+        changes=[Change("created", "before the publication", "after the publication")],
     )
 
 

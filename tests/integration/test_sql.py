@@ -1,0 +1,83 @@
+"""Every statement in the road's sql folder is understood by every server it is meant for."""
+
+from __future__ import annotations
+
+import re
+import string
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import LiteralString
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.pq import ExecStatus
+
+from fix_provision import Site
+from outbox_connectors.definition import Payload, TableName
+from outbox_pipeline import provision, tables
+from outbox_pipeline import sql as statements
+from outbox_pipeline.postgres import server_major
+
+pytestmark = [pytest.mark.stack, pytest.mark.matrix]
+
+FOLDER = Path(statements.__file__).parent
+NAMES = sorted({re.sub(r"_pg\d+$", "", path.stem) for path in FOLDER.glob("*.sql")})
+TODAY = date(2026, 11, 29)
+BYTEA = TableName("public", "outbox_bytea")
+# What the placeholders of a statement stand for, where it is no identifier.
+LITERALS = {"slot", "verifier", "first", "behind", "operations", "aggregate_type_pattern"}
+WORDS = {
+    "payload_type": sql.SQL("jsonb"),
+    "payload_on_the_wire": sql.SQL("payload::text"),
+    "type": sql.SQL("text"),
+    "failover": sql.SQL("true"),
+}
+
+
+def test_every_statement_is_understood(site: Site) -> None:
+    """Let the server parse and analyse each; statements that change objects are only parsed by it."""
+    with site.admin() as conn:
+        provision.apply_postgres(conn, site.definition)
+        for statement in tables.ddl(
+            replace(site.definition.outbox, payload=Payload.BYTEA, table=BYTEA), TODAY
+        ):
+            conn.execute(statement)
+        refused = {name: reason for name in NAMES if (reason := _refusal(conn, site, name))}
+    assert not refused, "\n".join(f"{name}: {reason}" for name, reason in refused.items())
+
+
+def _refusal(conn: psycopg.Connection, site: Site, name: str) -> str:
+    text = statements.get(name, server_major(conn))
+    table = BYTEA if name.endswith("_bytea") else site.definition.outbox.table
+    result = conn.pgconn.prepare(b"", _numbered(_filled(text, table).as_string(conn)).encode())
+    return "" if result.status == ExecStatus.COMMAND_OK else result.error_message.decode()
+
+
+def _filled(text: LiteralString, table: TableName) -> sql.Composable:
+    parts = [field for _, field, _, _ in string.Formatter().parse(text) if field]
+    if not parts:
+        return sql.SQL(text)
+    return sql.SQL(text).format(**{field: _value(field, table) for field in parts})
+
+
+def _value(field: str, table: TableName) -> sql.Composable:
+    if field == "table":
+        return tables.identifier(table)
+    if field in WORDS:
+        return WORDS[field]
+    if field in LITERALS or field.startswith("max_"):
+        return sql.Literal(1 if field.startswith("max_") else "x")
+    return sql.Identifier("x")
+
+
+def _numbered(text: str) -> str:
+    names: list[str] = []
+
+    def number(match: re.Match[str]) -> str:
+        if match[1] not in names:
+            names.append(match[1])
+        return f"${names.index(match[1]) + 1}"
+
+    return re.sub(r"%\((\w+)\)[sb]", number, text).replace("%%", "%")
