@@ -45,13 +45,11 @@ class Bench:
     def dsn(self) -> str:
         return self.database.conninfo
 
-    @property
-    def kafka(self) -> dict[str, Any]:
-        """Properties with which a dead member is missed soon."""
-        return {"bootstrap.servers": self.server.kafka, "session.timeout.ms": 6000}
-
     def app(self, name: str = "billing", **settings: Any) -> Consumer:
-        kafka = self.kafka | {"group.id": f"{self.topic}.{name}"} | settings.pop("kafka", {})
+        own = {"group.id": f"{self.topic}.{name}", **settings.pop("kafka", {})}
+        kafka = {"bootstrap.servers": self.server.kafka, **own}
+        if own.get("group.protocol") != "consumer":
+            kafka.setdefault("session.timeout.ms", 6000)  # a dead member is missed soon
         defaults: dict[str, Any] = {"dsn": self.dsn, "topics": [self.topic], "retry": QUICK}
         return Consumer(name, kafka=kafka, **(defaults | settings))
 

@@ -1,0 +1,216 @@
+"""The Kafka side: rebalances, signals, kills, callbacks that raise; no event may be skipped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from fix_consumer import Bench, running, until, write_effect
+from outbox_consumers import Event
+from outbox_consumers.errors import FencedConsumer
+
+pytestmark = pytest.mark.stack
+
+APP = """
+import os, time
+from outbox_consumers import Consumer
+
+app = Consumer(
+    "billing",
+    kafka={
+        "bootstrap.servers": os.environ["BENCH_KAFKA"],
+        "group.id": os.environ["BENCH_TOPIC"],
+        "session.timeout.ms": 6000,
+        "group.instance.id": "one",  # a restarted process gets its partitions back at once
+    },
+    dsn=os.environ["BENCH_DSN"],
+    topics=[os.environ["BENCH_TOPIC"]],
+    batch_size=int(os.environ.get("BENCH_BATCH", "50")),
+)
+
+@app.handler("Placed")
+def placed(conn, event):
+    time.sleep(float(os.environ.get("BENCH_SLEEP", "0")))
+    conn.execute(
+        "INSERT INTO effect (event_id, consumer, key, n) VALUES (%s, 'billing', %s, %s)",
+        (event.id, event.key, event.data["n"]),
+    )
+"""
+
+
+@contextmanager
+def process(bench: Bench, folder: Path, **environ: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the consumer as users do, with `outboxctl consume` in a process of its own."""
+    (folder / "billing_app.py").write_text(APP)
+    command = [str(Path(sys.executable).parent / "outboxctl"), "--json", "consume", "billing_app:app"]
+    settings = {"BENCH_KAFKA": bench.server.kafka, "BENCH_TOPIC": bench.topic, "BENCH_DSN": bench.dsn}
+    child = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=os.environ | settings | environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_sigterm_finishes_the_transaction_at_hand_and_commits_its_offsets(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.send_many(500)
+    with process(bench, tmp_path, BENCH_SLEEP="0.002") as child:
+        until(lambda: len(bench.effects()) >= 100)
+        child.send_signal(signal.SIGTERM)
+        out, err = child.communicate(timeout=20)
+    assert child.returncode == 0, err
+    assert '"processed"' in out
+    done = len(bench.effects())
+    assert done < 500
+    with running(bench.applying(kafka={"group.id": bench.topic, "group.instance.id": "one"})) as heir:
+        until(lambda: heir.counters.processed == 500 - done)
+    assert heir.counters.duplicates == 0  # the offsets were exact
+    bench.applied_once()
+
+
+def test_kill_9_again_and_again_loses_and_repeats_nothing(bench: Bench, tmp_path: Path) -> None:
+    bench.send_many(3000)
+    kills = 0
+    while kills < 4:
+        with process(bench, tmp_path) as child:
+            before = len(bench.effects())
+            until(lambda before=before: len(bench.effects()) > before + 100, 40)  # type: ignore[misc]
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+            kills += 1
+    with process(bench, tmp_path):
+        until(lambda: len(bench.effects()) >= 3000, 40)
+    bench.applied_once()
+    rows = bench.query("SELECT key, array_agg(n ORDER BY place) FROM effect GROUP BY key")
+    assert all(numbers == sorted(numbers) for _, numbers in rows)
+
+
+def test_a_callback_that_raises_skips_nothing(bench: Bench) -> None:
+    """The client drops the records it has just taken when a callback raises, so ours never do."""
+    calls: list[str] = []
+
+    def raising(name: str) -> Any:
+        def callback(*_: object) -> None:
+            calls.append(name)
+            raise RuntimeError(name)
+
+        return callback
+
+    app = bench.applying(
+        kafka={
+            "stats_cb": raising("stats"),
+            "error_cb": raising("error"),
+            "on_commit": raising("commit"),
+            "statistics.interval.ms": 20,
+            "auto.commit.interval.ms": 50,
+        }
+    )
+    with running(app):
+        for n in range(300):
+            bench.send({"n": n}, key=str(n % 20))
+            time.sleep(0.002)
+        bench.flush()
+        until(lambda: app.counters.processed == 300)
+    assert {"stats", "commit"} <= set(calls)
+    bench.applied_once()
+
+
+@pytest.mark.parametrize("protocol", ["eager", "cooperative", "consumer"])
+def test_members_that_join_and_leave_lose_and_repeat_nothing(bench: Bench, protocol: str) -> None:
+    settings: dict[str, Any] = {"group.id": f"{bench.topic}.g"}
+    if protocol == "eager":
+        settings["partition.assignment.strategy"] = "range"
+    if protocol == "consumer":
+        settings["group.protocol"] = "consumer"
+
+    bench.send_many(1500)
+    first = bench.applying(batch_size=50, kafka=settings)
+    with running(first):
+        until(lambda: first.counters.processed > 100)
+        second = bench.applying(batch_size=50, kafka=settings)
+        with running(second):
+            for n in range(300):
+                bench.send({"n": 1500 + n}, key=str(n % 20))
+                time.sleep(0.01)
+            bench.flush()
+        until(lambda: len(bench.effects()) == 1800)
+    bench.applied_once()
+    rows = bench.query("SELECT key, array_agg(n ORDER BY place) FROM effect GROUP BY key")
+    assert all(numbers == sorted(numbers) for _, numbers in rows)
+
+
+def test_a_member_whose_static_id_is_taken_ends_with_one_clear_line(bench: Bench) -> None:
+    settings = {"group.id": f"{bench.topic}.g", "group.instance.id": "one", "heartbeat.interval.ms": 300}
+    bench.send_many(10)
+    old, new = bench.applying(kafka=settings), bench.applying(kafka=settings)
+    members = ExitStack()
+    members.enter_context(running(old))
+    until(lambda: old.counters.processed == 10)
+    with running(new):
+        bench.send_many(10)
+        until(lambda: old.counters.processed + new.counters.processed == 20)
+        time.sleep(1.5)  # the old member learns of it at its next heartbeat
+    with pytest.raises(FencedConsumer, match="is another one using its group"):
+        members.close()
+    bench.applied_once()
+
+
+def test_a_handler_longer_than_the_poll_interval_costs_the_partition_but_no_event(bench: Bench) -> None:
+    app = bench.app(kafka={"max.poll.interval.ms": 2000, "session.timeout.ms": 2000})
+    slept: list[int] = []
+
+    @app.handler("Placed")
+    def placed(conn: psycopg.Connection[Any], event: Event) -> None:
+        if not slept:
+            slept.append(1)
+            time.sleep(3)
+        write_effect(conn, event)
+
+    bench.send_many(20)
+    with running(app):
+        until(lambda: app.counters.processed == 20)
+        until(lambda: app.counters.evictions == 1)
+        bench.send({"n": 20})
+        bench.flush()
+        until(lambda: app.counters.processed == 21)
+    bench.applied_once()
+
+
+def test_a_partition_held_for_long_is_paused_and_comes_back(bench: Bench) -> None:
+    app = bench.app(batch_size=10)
+    broken = True
+
+    @app.handler("Placed")
+    def placed(conn: psycopg.Connection[Any], event: Event) -> None:
+        if broken and event.data["n"] == 0:
+            raise RuntimeError("broken")
+        write_effect(conn, event)
+
+    for n in range(200):
+        bench.send({"n": n}, partition=n % 2)
+    bench.flush()
+    with running(app):
+        until(lambda: app.counters.processed == 100 and app.counters.failures > 5)
+        broken = False
+        until(lambda: app.counters.processed == 200)
+    assert [n for n in bench.effects() if n % 2 == 0] == list(range(0, 200, 2))
+    bench.applied_once()
