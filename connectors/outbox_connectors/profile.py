@@ -194,7 +194,7 @@ def _group(alias: str, include: str, spec: TopicSpec) -> dict[str, str]:
 
 # -- explaining --------------------------------------------------------------------------------------
 
-_SECRET = re.compile(r"password|secret|jaas\.config|credential|token|(^|\.)key$", re.IGNORECASE)
+_SECRET = re.compile(r"password|secret|jaas\.config|credential|token|ssl\.key(store\.key)?$", re.IGNORECASE)
 
 
 def shown(key: str, value: str) -> str:

@@ -1,0 +1,67 @@
+"""Lint a connector's configuration for the traps that Connect's own validation does not see.
+
+Pure: configuration, versions and the table's columns in, findings out. What the profile renders has
+none; a configuration written by hand usually has several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from outbox_connectors import checks_liveness, checks_router, checks_table, checks_values
+from outbox_connectors.config_view import OutboxTable, TableColumn, View
+from outbox_connectors.findings import Finding, Severity
+from outbox_connectors.profile import FIXES_COMMIT_OFFSETS, OLDEST, Version
+
+__all__ = ["Finding", "OutboxTable", "Severity", "TableColumn", "check", "releases", "worst"]
+
+_RULES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
+    *checks_values.RULES,
+    *checks_liveness.RULES,
+    *checks_router.RULES,
+)
+
+
+def check(
+    config: Mapping[str, str],
+    *,
+    debezium: Version | None = None,
+    postgres_major: int | None = None,
+    table: OutboxTable | None = None,
+) -> list[Finding]:
+    """Find the traps in a connector's configuration, the worst first.
+
+    What is not known (None) is taken for the newest that we know, so it gives no finding of its own.
+    """
+    view = View(config, debezium, postgres_major, table)
+    found = [finding for rule in _RULES for finding in rule(view)]
+    if table is not None:
+        found += [finding for rule in checks_table.RULES for finding in rule(view, table)]
+    return sorted(found, key=lambda finding: finding.severity is not Severity.CRITICAL)
+
+
+def releases(*, debezium: Version | None, postgres_major: int | None) -> list[Finding]:
+    """Find what the versions themselves cannot do, whatever the configuration says."""
+    found = []
+    if debezium is not None and debezium < OLDEST:
+        cause = f"Debezium {debezium} is older than {OLDEST}, the oldest that was tried with this profile"
+        found.append(
+            Finding("old-debezium", Severity.CRITICAL, cause, "upgrade to 3.7 or later", "Debezium releases")
+        )
+    elif debezium is not None and debezium < FIXES_COMMIT_OFFSETS:
+        cause = f"Debezium {debezium} loses rows of interleaved transactions and of COPY at restarts"
+        remedy = "upgrade to 3.7 or later; until then keep watch.ticker on and the outbox's row trigger"
+        found.append(Finding("old-debezium", Severity.WARNING, cause, remedy, "Debezium dbz#76 and dbz#1554"))
+    if postgres_major is not None and postgres_major < 14:
+        cause = f"PostgreSQL {postgres_major} is older than 14, the oldest that is tested"
+        found.append(
+            Finding("old-postgresql", Severity.CRITICAL, cause, "upgrade the server", "PostgreSQL versioning")
+        )
+    return found
+
+
+def worst(findings: list[Finding]) -> Severity:
+    """The severity of the worst finding; OK for none."""
+    order = (Severity.OK, Severity.WARNING, Severity.CRITICAL)
+    return max((finding.severity for finding in findings), key=order.index, default=Severity.OK)
