@@ -8,7 +8,8 @@ CREATE ROLE shop_app LOGIN PASSWORD :'app_password';
 CREATE ROLE billing_app LOGIN PASSWORD :'app_password';
 
 REVOKE ALL ON DATABASE shop FROM PUBLIC;
-GRANT CONNECT ON DATABASE shop TO shop_app;
+-- CREATE: the shop keeps its tables in a schema of its own.
+GRANT CONNECT, CREATE ON DATABASE shop TO shop_app;
 
 CREATE DATABASE billing OWNER billing_app;
 REVOKE ALL ON DATABASE billing FROM PUBLIC;

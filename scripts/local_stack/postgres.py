@@ -209,6 +209,11 @@ def _settle(connection: psycopg.Connection, password: str) -> None:
         if database not in databases:
             statement = sql.SQL("CREATE DATABASE {} OWNER {}")
             connection.execute(statement.format(sql.Identifier(database), sql.Identifier(owner)))
+    # The sample shop keeps its tables in a schema of its own.
+    if connection.execute("SELECT has_database_privilege('shop_app', 'shop', 'CREATE')").fetchone() == (
+        False,
+    ):
+        connection.execute("GRANT CREATE ON DATABASE shop TO shop_app")
 
 
 SERVICE = Service(

@@ -1,0 +1,117 @@
+"""A shop. Each order is committed together with the event that tells the world about it.
+
+    python examples/shop.py --orders 1000      commit that many, as fast as it goes
+    python examples/shop.py --rate 5           five a second, until Ctrl-C
+
+It connects the way every PostgreSQL program does, with PGHOST, PGDATABASE, PGUSER and so on. Its role
+needs INSERT on the outbox table and nothing else of the pipeline: it knows neither Kafka nor Debezium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+
+from outbox_pipeline import outbox
+
+CUSTOMERS = ("Ada", "Grace", "Edsger", "Barbara", "Donald", "Margaret", "Leslie", "Frances")
+DECLINED_EVERY = 20
+
+
+class CardDeclined(Exception):
+    """The customer's bank said no."""
+
+
+def place_order(conn: psycopg.Connection, customer: str, total: int, *, declined: bool = False) -> None:
+    """Commit one order and its event, or neither of them.
+
+    Both are written on the same connection, in the same transaction. That is the whole outbox
+    pattern: there is no moment at which one exists without the other.
+    """
+    with conn.transaction():
+        order = conn.execute(
+            "INSERT INTO orders (customer, total) VALUES (%s, %s) RETURNING id", (customer, total)
+        ).fetchone()
+        assert order is not None
+        outbox.add(
+            conn,
+            aggregate_type="order",  # decides the topic: outbox.event.order
+            aggregate_id=str(order[0]),  # the record's key: events of one order keep their sequence
+            event_type="OrderPlaced",  # decides the handler on the other side
+            payload={"customer": customer, "total": total},
+        )
+        if declined:
+            raise CardDeclined  # leaves the block, and takes order and event with it
+
+
+def place_orders(conn: psycopg.Connection, totals: list[int], *, run: str, declined: bool = False) -> None:
+    """Commit many orders and their events at once: one round trip for the orders, one for the events."""
+    customers = random.choices(CUSTOMERS, k=len(totals))
+    with conn.transaction():
+        orders = conn.execute(
+            "INSERT INTO orders (customer, total) SELECT * FROM unnest(%s::text[], %s::integer[])"
+            " RETURNING id, customer, total",
+            (customers, totals),
+        ).fetchall()
+        outbox.add_many(
+            conn,
+            (
+                outbox.event(
+                    aggregate_type="order",
+                    aggregate_id=str(number),
+                    event_type="OrderPlaced",
+                    payload={"customer": customer, "total": total},
+                    correlation_id=run,  # travels with the event, for whoever wants to follow a run
+                )
+                for number, customer, total in orders
+            ),
+        )
+        if declined:
+            raise CardDeclined
+
+
+def main() -> None:
+    """Place orders until there are enough."""
+    parser = argparse.ArgumentParser(description="Commit orders, each with its event.")
+    parser.add_argument("--orders", type=int, metavar="N", help="stop after N committed orders")
+    parser.add_argument(
+        "--rate", type=float, metavar="N", help="transactions a second; no pause if not given"
+    )
+    parser.add_argument("--batch", type=int, default=1, metavar="N", help="orders in a transaction")
+    parser.add_argument("--run", metavar="NAME", help="with --batch: the events' correlation_id")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+
+    committed = rolled_back = 0
+    with psycopg.connect(autocommit=True) as conn:  # each transaction is opened by name, see above
+        conn.execute(Path(__file__).with_name("shop.sql").read_bytes())
+        for number in itertools.count(1):
+            size = min(options.batch, (options.orders or sys.maxsize) - committed)
+            if size == 0:
+                break
+            totals = [random.randrange(1, 1000) for _ in range(size)]
+            declined = number % DECLINED_EVERY == 0
+            try:
+                if options.batch == 1:
+                    place_order(conn, random.choice(CUSTOMERS), totals[0], declined=declined)
+                else:
+                    place_orders(conn, totals, run=options.run, declined=declined)
+                committed += size
+            except CardDeclined:
+                rolled_back += size
+            if number % 100 == 0:
+                print(f"shop: {committed} orders committed, {rolled_back} rolled back", flush=True)
+            if options.rate:
+                time.sleep(1 / options.rate)
+    print(f"shop: {committed} orders committed, {rolled_back} rolled back", flush=True)
+
+
+if __name__ == "__main__":
+    main()
