@@ -114,7 +114,7 @@ POSTGRES = PostgresSample(
     senders=(SENDER,),
     holders=(),
     outbox=OUTBOX,
-    publication=Publication(publishes_insert=True, covers_table=True, row_filter=None),
+    publication=Publication(publishes_insert=True, covers_table=True, row_filter=False),
     tickers=0,
 )
 CONNECT = ConnectSample(

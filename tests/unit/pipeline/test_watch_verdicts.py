@@ -125,9 +125,9 @@ def test_a_missing_publication_is_critical_at_once(version: int, words: str) -> 
 @pytest.mark.parametrize(
     ("publication", "words"),
     [
-        (Publication(True, False, None), "is not in publication"),
-        (Publication(False, True, None), "does not publish inserts"),
-        (Publication(True, True, "(id > 3)"), "only some rows"),
+        (Publication(True, False, False), "is not in publication"),
+        (Publication(False, True, False), "does not publish inserts"),
+        (Publication(True, True, True), "only some rows"),
     ],
 )
 def test_a_table_that_is_not_published_is_critical_at_once(publication: Publication, words: str) -> None:
@@ -138,7 +138,7 @@ def test_a_table_that_is_not_published_is_critical_at_once(publication: Publicat
 
 
 def test_a_missing_table_is_named() -> None:
-    answer = verdict(with_postgres(HEALTHY, outbox=None, publication=Publication(True, False, None)))
+    answer = verdict(with_postgres(HEALTHY, outbox=None, publication=Publication(True, False, False)))
     assert answer.key is Key.TABLE_MISSING
 
 

@@ -134,7 +134,7 @@ def table_not_published(facts: Facts) -> Finding | None:
         problem = f"publication {names.publication} does not publish inserts"
         mend = f"ALTER PUBLICATION {name} SET (publish = 'insert')"
     elif publication.row_filter:
-        problem = f"publication {names.publication} lets only some rows through: {publication.row_filter}"
+        problem = f"publication {names.publication} lets only some rows through (it has a WHERE)"
         mend = f"ALTER PUBLICATION {name} SET TABLE {table(names.table)}"
     else:
         return None

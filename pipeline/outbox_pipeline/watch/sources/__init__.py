@@ -1,0 +1,1 @@
+"""Where a sample comes from: one module per server. All of the watch's I/O is here."""
