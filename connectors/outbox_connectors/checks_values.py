@@ -11,7 +11,7 @@ from outbox_connectors import profile
 from outbox_connectors.config_view import View
 from outbox_connectors.document import nearest
 from outbox_connectors.findings import Finding, Severity
-from outbox_connectors.interpolation import refers_to_provider
+from outbox_connectors.masking import is_literal_secret
 from outbox_connectors.profile import Version
 
 W, C = Severity.WARNING, Severity.CRITICAL
@@ -258,7 +258,7 @@ def _topic_creation(view: View) -> Iterator[Finding]:
 
 def _secrets(view: View) -> Iterator[Finding]:
     for key, value in view.config.items():
-        if profile.shown(key, value) != value and not refers_to_provider(value):
+        if is_literal_secret(key, value):
             cause = f"{key} is a literal that anybody can read through Connect's REST API"
             remedy = "let Connect resolve it: ${env:VARIABLE} or ${file:/path:key}"
             yield Finding("literal-secret", C, cause, remedy, MEASURED)

@@ -17,6 +17,7 @@ import yaml
 from outbox_connectors import record
 from outbox_connectors.definition import Definition, TopicSpec
 from outbox_connectors.findings import Finding, Severity
+from outbox_connectors.masking import shown
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:[.-]([A-Za-z]+)(\d*))?.*")
 _QUALIFIERS = ("snapshot", "alpha", "beta", "cr", "final")
@@ -193,13 +194,6 @@ def _group(alias: str, include: str, spec: TopicSpec) -> dict[str, str]:
 
 
 # -- explaining --------------------------------------------------------------------------------------
-
-_SECRET = re.compile(r"password|secret|jaas\.config|credential|token|ssl\.key(store\.key)?$", re.IGNORECASE)
-
-
-def shown(key: str, value: str) -> str:
-    """Mask a value that may be a secret; a reference to a config provider is none."""
-    return "***" if _SECRET.search(key) and value and not value.startswith("${") else value
 
 
 def reasons(definition: Definition, *, debezium: Version, postgres_major: int) -> tuple[Reason, ...]:

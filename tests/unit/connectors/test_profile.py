@@ -15,8 +15,8 @@ from outbox_connectors.profile import (
     protected_overrides,
     reasons,
     render,
-    shown,
 )
+from outbox_connectors.sections import KEYS
 from unit.connectors.definitions import definition
 
 ROOT = Path(__file__).parents[3]
@@ -184,15 +184,20 @@ def test_every_property_has_a_reason() -> None:
     assert by_key["database.password"].value == "${env:CDC}"
 
 
-def test_masking() -> None:
-    assert shown("database.password", "x") == "***"
-    assert shown("database.password", "${env:X}") == "${env:X}"
-    assert shown("table.field.event.key", "x") == "x"
-
-
 def test_the_readme_lists_every_property() -> None:
     readme = (ROOT / "connectors/README.md").read_text("utf-8")
     rows = re.findall(r"^\| `([a-zA-Z.]+)` \| (.*?) \| (.*) \|$", readme, re.MULTILINE)
     listed = {(key, why) for key, _, why in rows}
     missing = [prop.key for prop in properties() if (prop.key, prop.why) not in listed]
     assert missing == []
+
+
+def test_the_readme_lists_every_key_of_the_definition() -> None:
+    readme = (ROOT / "connectors/README.md").read_text("utf-8")
+    listed = set(re.findall(r"^\| `([a-z_.]+)`(?: \*)? \|", readme, re.MULTILINE))
+    containers = {"postgres", "postgres.connector", "outbox", "kafka", "connect", "watch"}
+    containers |= {"watch.warn", "watch.critical", "watch.disk"}
+    inside = ("kafka.defaults", "kafka.aggregates", "connect.auth", "postgres.connector.ssl")
+    keys = {f"{path}.{key}" if path else key for path, names in KEYS.items() for key in names}
+    leaves = {key for key in keys - containers if not key.startswith(tuple(f"{p}." for p in inside))}
+    assert leaves - listed == set()

@@ -1,0 +1,23 @@
+"""Keep secrets out of what people read: a connector's configuration holds some."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+HIDDEN: Final = "***"
+_SECRET = re.compile(
+    r"password|passphrase|secret|token|credential|jaas\.config|api[._-]?key|ssl\.key(store\.key)?$",
+    re.IGNORECASE,
+)
+_REFERENCES = re.compile(r"(\$\{[A-Za-z0-9_.-]+:(?!-)[^}]*\})+")
+
+
+def is_literal_secret(key: str, value: str) -> bool:
+    """Tell whether a property holds a secret itself, and not a `${provider:...}` that Connect resolves."""
+    return bool(value and _SECRET.search(key) and not _REFERENCES.fullmatch(value))
+
+
+def shown(key: str, value: str) -> str:
+    """Give a property's value for people: `***` for a literal secret."""
+    return HIDDEN if is_literal_secret(key, value) else value
