@@ -118,3 +118,11 @@ def test_text_speaks_only_of_the_project() -> None:
             if path != Path(__file__) and (machine_path.search(text) or left_open.search(text)):
                 found.append(f"{path.relative_to(ROOT)}:{number}: {text.strip()[:80]}")
     assert found == []
+
+
+def test_exit_codes_are_documented() -> None:
+    from outbox_connectors.errors import ExitCode
+
+    guide = (ROOT / "pipeline" / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\d) \| ([A-Z]+) \|", guide, re.M)
+    assert {int(code): name for code, name in rows} == {int(code): code.name for code in ExitCode}
