@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from local_stack.cli import main
+try:
+    from local_stack.cli import main
 
-sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+except KeyboardInterrupt:  # while the imports ran
+    code = 130
+sys.exit(code)
