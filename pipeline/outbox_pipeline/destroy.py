@@ -208,9 +208,7 @@ def _remove_role(conn: psycopg.Connection[TupleRow], definition: Definition) -> 
 
 def _topic(definition: Definition, name: str, data: bool) -> Removal:
     live = topics.inspect(definition.kafka, [name])[name]
-    return _found(
-        event_topics.KIND, name, live is not None, "" if data else "it holds events (--data removes it)"
-    )
+    return _found(event_topics.KIND, name, live is not None, "" if data else HOLDS_EVENTS)
 
 
 def _table(conn: psycopg.Connection[TupleRow], definition: Definition, data: bool) -> Removal:

@@ -211,7 +211,7 @@ def _make_slot(
     if planned.state is State.DIFFERENT:
         slots.set_failover(definition)
         return
-    open_ones = slots.writers_in_the_way(conn)
+    open_ones = slots.open_writers(conn)
     if open_ones:
         say(
             f"slot {planned.name}: waits for {len(open_ones)} open transactions, the oldest is {open_ones[0]}"
@@ -220,7 +220,7 @@ def _make_slot(
     try:
         conn.execute(planned.sql[0])
     except psycopg.errors.LockNotAvailable as error:
-        oldest = next(iter(slots.writers_in_the_way(conn)), "a transaction that has just ended")
+        oldest = next(iter(slots.open_writers(conn)), "a transaction that has just ended")
         raise Failed(
             f"cannot be created while {oldest} is open",
             where=f"slot {planned.name}",

@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import TupleRow, class_row
 
+from outbox_connectors.findings import Finding, Severity
 from outbox_pipeline import sql as statements
 from outbox_pipeline.plan import Change, ObjectPlan, State, blocked
 from outbox_pipeline.postgres import server_major
@@ -19,6 +20,7 @@ from outbox_pipeline.slots import PLUGIN
 
 KIND = "server"
 OLDEST_MAJOR = 14
+STATUS_INTERVAL_MS = 10_000  # Debezium's status.update.interval.ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,74 @@ def _wrong(live: LiveServer, slot_exists: bool, slot_active: bool) -> Iterator[t
             f"add {PLUGIN} to output_plugin_libraries and reload",
         )
     yield from _room(live, slot_exists, slot_active)
+
+
+def findings(live: LiveServer) -> Iterator[Finding]:
+    """Find what works today and hurts one night. Pure."""
+    if live.number("max_slot_wal_keep_size") == -1:
+        yield _warning(
+            "wal-unbounded",
+            "max_slot_wal_keep_size is unlimited: a connector that stands still fills the disk and stops "
+            "the server",
+            "ALTER SYSTEM SET max_slot_wal_keep_size to what the disk can spare, and reload",
+        )
+    timeout = live.number("wal_sender_timeout")
+    if timeout == 0:
+        yield _warning(
+            "wal-sender-timeout",
+            "wal_sender_timeout is off: after a broken connection the slot stays in use by a dead session",
+            "ALTER SYSTEM SET wal_sender_timeout = '60s', and reload",
+        )
+    elif timeout is not None and timeout < 2 * STATUS_INTERVAL_MS:
+        yield _warning(
+            "wal-sender-timeout",
+            f"wal_sender_timeout is {timeout} ms, and the connector reports every {STATUS_INTERVAL_MS} ms",
+            "ALTER SYSTEM SET wal_sender_timeout = '60s', and reload",
+        )
+    if live.number("idle_in_transaction_session_timeout") == 0:
+        yield _warning(
+            "idle-transactions",
+            "idle_in_transaction_session_timeout is off: a forgotten transaction keeps WAL for ever and lets "
+            "no slot be created",
+            "ALTER SYSTEM SET idle_in_transaction_session_timeout = '10min', and reload",
+        )
+    if live.number("idle_replication_slot_timeout"):
+        yield _warning(
+            "idle-slot-timeout",
+            "idle_replication_slot_timeout is on: a connector that is down for longer loses its slot",
+            "ALTER SYSTEM SET idle_replication_slot_timeout = 0, and reload",
+        )
+    yield from _standbys(live)
+    yield from _spare_room(live)
+
+
+def _standbys(live: LiveServer) -> Iterator[Finding]:
+    named = [name.strip(' "') for name in (live.text("synchronized_standby_slots") or "").split(",")]
+    missing = [name for name in named if name and name not in live.active_physical_slots]
+    if missing:
+        yield Finding(
+            "standby-slots",
+            Severity.CRITICAL,
+            f"synchronized_standby_slots names {', '.join(missing)}, no active physical slot: failover "
+            "slots wait for it for ever, and the connector gets nothing",
+            "name the standby's physical slot, start the standby, or empty the setting",
+            "PostgreSQL docs, synchronized_standby_slots",
+        )
+
+
+def _spare_room(live: LiveServer) -> Iterator[Finding]:
+    for setting, used in (("max_replication_slots", live.slots), ("max_wal_senders", live.senders)):
+        limit = live.number(setting)
+        if limit is not None and limit - used < 2:
+            yield _warning(
+                "no-spare-" + ("slots" if "slots" in setting else "senders"),
+                f"{used} of {setting} = {limit} are in use: the next one may not start",
+                f"ALTER SYSTEM SET {setting} = {limit + 4}, and restart",
+            )
+
+
+def _warning(code: str, cause: str, remedy: str) -> Finding:
+    return Finding(code, Severity.WARNING, cause, remedy, "PostgreSQL docs, Replication settings")
 
 
 def _room(live: LiveServer, slot_exists: bool, slot_active: bool) -> Iterator[tuple[Change, str]]:

@@ -55,6 +55,20 @@ class LiveSlot:
         return self.wal_status == "lost" or self.invalidation_reason is not None
 
 
+@dataclass(frozen=True, slots=True)
+class OpenWriter:
+    """An open transaction that has written: a new slot waits for it, an old one keeps its WAL."""
+
+    pid: int
+    user: str
+    application: str
+    age_seconds: float
+
+    def __str__(self) -> str:
+        application = f", {self.application}" if self.application else ""
+        return f"pid {self.pid} ({self.user}{application}, open for {self.age_seconds:.0f} s)"
+
+
 def read(conn: psycopg.Connection[TupleRow], name: str) -> LiveSlot | None:
     """Read a slot; None when there is none. One query."""
     with conn.cursor(row_factory=class_row(LiveSlot)) as cursor:
@@ -120,13 +134,20 @@ def plan(live: LiveSlot | None, definition: Definition, rights: Rights, *, obsta
     return ObjectPlan(KIND, name, State.PRESENT)
 
 
-def writers_in_the_way(conn: psycopg.Connection[TupleRow]) -> tuple[str, ...]:
-    """Describe the open transactions that a new slot has to wait for, oldest first."""
-    rows = conn.execute(statements.get("read_writers_that_hold_up_a_slot")).fetchall()
-    return tuple(
-        f"pid {pid} of {user or 'an unknown role'} ({application or 'no application name'}, open for {age})"
-        for pid, user, application, age in rows
-    )
+def open_writers(conn: psycopg.Connection[TupleRow]) -> tuple[OpenWriter, ...]:
+    """Find the open transactions of the server that have written, oldest first. One query."""
+    with conn.cursor(row_factory=class_row(OpenWriter)) as cursor:
+        return tuple(cursor.execute(statements.get("read_open_writers")).fetchall())
+
+
+def late_publication(conn: psycopg.Connection[TupleRow], definition: Definition) -> bool:
+    """Tell whether the publication is known to be younger than what the slot has reached.
+
+    False also where other slots hide it. PostgreSQL 18 skips the rows in between without an error.
+    """
+    names = {"slot": definition.postgres.slot, "publication": definition.postgres.publication}
+    row = conn.execute(statements.get("read_publication_after_slot"), names).fetchone()
+    return row is not None and row[0] is True
 
 
 def set_failover(definition: Definition) -> None:

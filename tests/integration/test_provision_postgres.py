@@ -1,4 +1,4 @@
-"""The PostgreSQL side on every supported major: what is made, that it suffices, that nothing differs after."""
+"""The PostgreSQL side on every supported major: what is made, that it suffices, that nothing differs."""
 
 from __future__ import annotations
 

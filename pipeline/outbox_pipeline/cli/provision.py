@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -141,14 +142,19 @@ def destroy(invocation: Invocation, data: bool, yes: bool, dry_run: bool) -> int
             if invocation.json and not dry_run:
                 _print_removals(invocation, removals, done=True)
             return ExitCode.OK
-        if not yes:
-            if invocation.json:
-                raise UsageError("destroy --json cannot ask", remedy="add --yes")
-            click.confirm("Remove them?", abort=True, err=True)
+        if not yes and not _confirmed(invocation):
+            output.progress("nothing was removed")
+            return ExitCode.OK
         done = destruction.destroy(conn, client, definition, data=data, say=output.progress)
     if invocation.json:
         _print_removals(invocation, done, done=True)
     return ExitCode.OK
+
+
+def _confirmed(invocation: Invocation) -> bool:
+    if invocation.json or not sys.stdin.isatty():
+        raise UsageError("destroy asks before it removes, and nobody can answer here", remedy="add --yes")
+    return click.confirm("Remove them?", err=True)
 
 
 def _print_removals(invocation: Invocation, removals: tuple[destruction.Removal, ...], *, done: bool) -> None:
