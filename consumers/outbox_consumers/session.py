@@ -247,7 +247,7 @@ def _check_inbox(found: dict[str, Any], table: str) -> None:
     if missing:
         raise InboxUnusable(
             f"no right to {', '.join(missing)} on {table}",
-            remedy=f"run GRANT {', '.join(missing)} ON {table} to this role",
+            remedy=f"run GRANT {', '.join(missing)} ON {table} TO <this role>",
         )
 
 

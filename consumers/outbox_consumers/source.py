@@ -20,6 +20,8 @@ log = logging.getLogger("outbox_consumers")
 
 Partition: TypeAlias = tuple[str, int]
 
+OPEN_SECONDS: Final = 10.0
+
 # Names of librdkafka's own error codes that we act on. Everything else is for the log.
 _DENIED: Final = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -49,7 +51,7 @@ class Source:
         self._paused_before: set[Partition] = set()  # all that ever were
         self._to_resume: set[Partition] = set()
 
-    def open(self, timeout: float = 10.0) -> None:
+    def open(self) -> None:
         """Join the group. Raises Unreachable when no broker answers, Failed for a topic that is not there."""
         try:
             client = Consumer(self._settings)
@@ -58,7 +60,7 @@ class Source:
                 f"Kafka's client refuses the configuration: {_text(error)}", remedy="correct kafka={...}"
             ) from None
         try:
-            self._check_topics(client, timeout)
+            self._check_topics(client)
             client.subscribe(self._topics, self._assigned, self._revoked, self._revoked)
         except BaseException:
             client.close()
@@ -129,9 +131,9 @@ class Source:
             raise Failed("the consumer is not connected to Kafka")
         return self._client
 
-    def _check_topics(self, client: Consumer, timeout: float) -> None:
+    def _check_topics(self, client: Consumer) -> None:
         try:
-            known = client.list_topics(timeout=timeout).topics
+            known = client.list_topics(timeout=OPEN_SECONDS).topics
         except KafkaException as error:
             servers = self._settings.get("bootstrap.servers")
             raise Unreachable(

@@ -1,0 +1,84 @@
+"""Kafka properties: completed, or refused with the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from outbox_consumers.errors import RefusedSetting, UsageError
+from outbox_consumers.settings import checked, poll_budget, quiet
+
+BROKER = {"bootstrap.servers": "h:1"}
+
+
+def complete(start: Any = "earliest", **given: Any) -> dict[str, Any]:
+    properties = {name.replace("_", "."): value for name, value in given.items()}
+    return checked(BROKER | properties, name="billing", batch_size=100, start=start)
+
+
+def test_what_we_set_where_nothing_is_said() -> None:
+    settings = complete()
+    assert settings["group.id"] == "billing"
+    assert settings["enable.auto.commit"] == "true"
+    assert settings["enable.auto.offset.store"] == "false"
+    assert settings["auto.offset.reset"] == "earliest"
+    assert settings["isolation.level"] == "read_committed"
+    assert settings["partition.assignment.strategy"] == "cooperative-sticky"
+    # A queue of this size stalls without the short back-off.
+    assert (settings["queued.min.messages"], settings["fetch.queue.backoff.ms"]) == (1000, 10)
+
+
+def test_the_caller_has_the_last_word_where_nothing_is_lost() -> None:
+    settings = complete(group_id="g", fetch_wait_max_ms=5, auto_offset_reset="error", enable_auto_commit=True)
+    assert (settings["group.id"], settings["fetch.wait.max.ms"]) == ("g", 5)
+    assert settings["auto.offset.reset"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"enable.auto.commit": False}, "flushes them when partitions are revoked"),
+        ({"enable.auto.offset.store": "true"}, "a crash would lose those"),
+        ({"isolation.level": "read_uncommitted"}, "aborted transactions"),
+        ({"auto.offset.reset": "latest"}, 'say Consumer(..., start="latest")'),
+        ({"auto.commit.interval.ms": 0}, "switches the commits off"),
+        ({"default.topic.config": {"auto.offset.reset": "latest"}}, "hides properties"),
+        ({"group.protocol": "consumer", "session.timeout.ms": 6000}, "the broker decides"),
+        ({"group.protocol": "consumer", "partition.assignment.strategy": "range"}, "the broker decides"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_refused_with_the_reason(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(RefusedSetting) as caught:
+        checked(BROKER | given, name="billing", batch_size=100, start="earliest")
+    assert reason in str(caught.value)
+    assert str(caught.value).startswith("Consumer('billing'): ")
+
+
+def test_latest_is_allowed_when_said_in_words() -> None:
+    assert complete(start="latest")["auto.offset.reset"] == "latest"
+
+
+def test_the_new_protocol_gets_no_property_it_refuses() -> None:
+    assert "partition.assignment.strategy" not in complete(group_protocol="consumer")
+
+
+def test_no_brokers() -> None:
+    with pytest.raises(UsageError, match=r"bootstrap\.servers"):
+        checked({}, name="billing", batch_size=1, start="earliest")
+
+
+def test_callbacks_never_raise_into_the_client(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_: object) -> None:
+        raise RuntimeError("mine")
+
+    settings = checked(BROKER | {"stats_cb": broken}, name="billing", batch_size=1, start="earliest")
+    settings["stats_cb"]("{}")
+    quiet("error_cb", broken)("x")
+    assert "stats_cb raised" in caplog.text
+
+
+def test_the_budget_is_a_third_of_the_poll_interval() -> None:
+    assert poll_budget({}) == 100
+    assert poll_budget({"max.poll.interval.ms": "6000"}) == 2
