@@ -139,7 +139,7 @@ class _Tree:
             if key.tag == _MERGE:
                 merged += self._sources(value)
                 continue
-            if not isinstance(key, yaml.ScalarNode):
+            if not isinstance(key, yaml.ScalarNode) or not key.value.isprintable():
                 raise DefinitionError("a key must be a single word", where=place)
             if key.value in members:
                 problem = f"{key.value} is given twice, first on line {places[key.value].rpartition(':')[2]}"

@@ -140,6 +140,7 @@ def changed(old: str, new: str) -> str:
         ("a: !x y\n", 1, "put it in quotes"),
         ("a: &x [*x]\n", 1, "points into itself"),
         ("? [a]\n: b\n", 1, "a key must be a single word"),
+        ('"a\\nb": c\n', 1, "a key must be a single word"),
         (MINIMAL + "---\na: b\n", 10, "one pipeline per file"),
         ("a: \x01\n", 1, "a character that YAML does not allow"),
         ("a: " + "[" * 2000 + "\n", None, "nested too deeply"),
