@@ -165,18 +165,20 @@ def json_text(name: str, value: Json, limit: int) -> str:
     Raises InvalidJson, InvalidText and TooLarge.
     """
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text = _written(value)
+        size = len(_utf8(name, text))
+        if "\\u0000" in text and any("\0" in part for part in _strings(json.loads(text))):
+            raise InvalidJson(f"{name} contains a NUL character, which PostgreSQL's jsonb cannot hold")
+        if size * _JSONB_GROWTH > limit:
+            _check_size(name, len(jsonb_text(text).encode()), limit)
+    except EventError:
+        raise
     except TypeError as error:
         raise InvalidJson(f"{name} is not JSON: {error}") from None
     except ValueError as error:
         raise InvalidJson(f"{name} is not JSON: {_reason(error)}") from None
     except RecursionError:
         raise InvalidJson(f"{name} is not JSON: nested too deeply") from None
-    size = len(_utf8(name, text))
-    if "\\u0000" in text and any("\0" in part for part in _strings(json.loads(text))):
-        raise InvalidJson(f"{name} contains a NUL character, which PostgreSQL's jsonb cannot hold")
-    if size * _JSONB_GROWTH > limit:
-        _check_size(name, len(jsonb_text(text).encode()), limit)
     return text
 
 
@@ -237,6 +239,8 @@ def _printed(tree: _Tree) -> Iterator[str]:
 
 
 _quoted: Final[Callable[[object], str]] = json.JSONEncoder(ensure_ascii=False).encode
+# Made once: json.dumps makes an encoder for every call that has options.
+_written: Final[Callable[[object], str]] = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def _key_order(key: str) -> tuple[int, bytes]:

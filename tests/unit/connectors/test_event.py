@@ -84,6 +84,8 @@ def deep(levels: int) -> Any:
         ({"payload": {("a", "b"): 1}}, InvalidJson),
         ({"payload": GOOD}, InvalidJson),
         ({"payload": deep(200_000)}, InvalidJson),
+        ({"payload": [deep(950), "x" * record.MAX_PAYLOAD_BYTES]}, EventError),
+        ({"payload": [deep(950), "\0"]}, EventError),
         ({"payload": "x" * record.MAX_PAYLOAD_BYTES}, TooLarge),
         ({"payload": b"x" * (record.MAX_PAYLOAD_BYTES + 1)}, TooLarge),
         ({"headers": {"a": "x" * record.MAX_HEADERS_BYTES}}, TooLarge),
