@@ -194,6 +194,11 @@ class ConnectClient:
         self._known(name, "DELETE", "")
         self._until(lambda: self.config(name) is None, f"connector {name} was deleted but is still visible")
 
+    def absent(self, name: str) -> Failed:
+        """Make the error that says there is no such connector, and which ones there are."""
+        there = ", ".join(self.names()) or "none"
+        return Failed(f"there is no connector {name}", where=self.where, remedy=f"connectors there: {there}")
+
     # Its offsets
 
     def offsets(self, name: str) -> SourceOffset | None:
@@ -255,17 +260,13 @@ class ConnectClient:
             if answer.status != 404:
                 raise Failed(answer.message, where=self.where)
             if self.config(name) is None or self._clock() >= deadline:
-                raise self._absent(name)
+                raise self.absent(name)
             self._sleep(next(delays))
 
     def _accepted(self, name: str, answer: Answer) -> None:
         if answer.status >= 400:
             problem = f"connector {name} is refused: {_complaint(answer)}"
             raise Failed(problem, where=self.where, remedy="nothing was changed")
-
-    def _absent(self, name: str) -> Failed:
-        there = ", ".join(self.names()) or "none"
-        return Failed(f"there is no connector {name}", where=self.where, remedy=f"connectors there: {there}")
 
     def _until_state(self, name: str, reached: Callable[[ConnectorStatus], bool], state: str) -> None:
         def there() -> bool:

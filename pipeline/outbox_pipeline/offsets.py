@@ -18,6 +18,7 @@ from psycopg.rows import class_row
 from outbox_connectors.findings import Severity
 from outbox_pipeline import lsn, slots, sql
 from outbox_pipeline.connect import SourceOffset
+from outbox_pipeline.errors import Refused
 from outbox_pipeline.postgres import server_major
 from outbox_pipeline.slots import LiveSlot
 
@@ -45,6 +46,11 @@ class Positions:
     offset: SourceOffset | None
     slot: LiveSlot | None
     log_end: int
+
+    @property
+    def database(self) -> str:
+        """The database the connector reads."""
+        return self.config.get("database.dbname", "")
 
     @property
     def restart(self) -> int | None:
@@ -136,6 +142,13 @@ def verdicts(positions: Positions) -> tuple[Verdict, ...]:
     """
     found = sorted(_verdicts(positions), key=lambda verdict: -list(Severity).index(verdict.severity))
     return tuple(found) or (_resumes(positions),)
+
+
+def refuse_unsafe_start(action: str, positions: Positions) -> None:
+    """Raise Refused when starting the connector now would fail or skip events."""
+    worst = verdicts(positions)[0]
+    if worst.severity is Severity.CRITICAL:
+        raise Refused(f"{action} refused: {worst.cause}", remedy=f"{worst.next_step}; --force goes ahead")
 
 
 def _resumes(positions: Positions) -> Verdict:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from outbox_connectors.profile import Version
 from outbox_pipeline.connect import DEBEZIUM_POSTGRES, ConnectClient, ConnectorStatus, FieldError
 from outbox_pipeline.connect_config import Difference, differences, literal_secrets
 from outbox_pipeline.errors import Failed
@@ -31,17 +32,25 @@ class Registration:
         return "update" if self.changes else "none"
 
 
-def prepare(client: ConnectClient, name: str, config: Mapping[str, str]) -> Registration:
-    """Let Connect validate a configuration and compare it with the one it has. Changes nothing.
-
-    Raises Failed where the configuration wants Debezium's PostgreSQL connector and the worker has none.
-    """
-    if config.get("connector.class") == DEBEZIUM_POSTGRES and client.debezium_version() is None:
+def require_debezium(client: ConnectClient) -> Version:
+    """Tell which version of Debezium's PostgreSQL connector the worker has; raises Failed for none."""
+    version = client.debezium_version()
+    if version is None:
         raise Failed(
             "Debezium's PostgreSQL connector is not installed",
             where=client.where,
             remedy="put it into a folder of its own below the worker's plugin.path and restart the worker",
         )
+    return version
+
+
+def prepare(client: ConnectClient, name: str, config: Mapping[str, str]) -> Registration:
+    """Let Connect validate a configuration and compare it with the one it has. Changes nothing.
+
+    Raises Failed where the configuration wants Debezium's PostgreSQL connector and the worker has none.
+    """
+    if config.get("connector.class") == DEBEZIUM_POSTGRES:
+        require_debezium(client)
     have = client.config(name)
     return Registration(
         name=name,

@@ -1,12 +1,16 @@
 """Refuse to restart a connector at a moment at which Debezium would lose rows.
 
-In logical decoding the position of a short transaction's COMMIT can equal the position of the next
-row of a longer transaction that was open meanwhile. A connector that restarts from such a position
-takes that row, and all rows of its transaction before it, as delivered already, without a warning
-(Debezium dbz#76). Debezium 3.7 recognises the case when the stored offset is of type COMMIT, but
-not when it is of type BEGIN; 3.6 in neither (measured on 3.6.1.Final, 3.7.0.Final, PostgreSQL 18).
-It takes both: a stored offset of such a type, and a transaction that has written the outbox and is
-still open. So a restart is safe as soon as one of them is gone.
+In logical decoding the position of a short transaction's COMMIT can equal the position of a row of a
+longer transaction that was open meanwhile. A connector that restarts from that position, and gets the
+longer transaction first, takes that row and all rows of its transaction before it as delivered, without
+a warning (Debezium dbz#76). It depends on the type of the stored offset, measured on PostgreSQL 18:
+
+    BEGIN     3.6.1 and 3.7.0 lose rows of the transaction that begins there (it has committed already)
+    COMMIT    3.6.1 loses rows of a transaction that is still open; 3.7.0 recognises the case
+    INSERT, MESSAGE    nothing is lost
+
+A running connector moves on to a harmless offset by itself. For one that is stopped or stuck there is
+`step_back`: one byte earlier no record begins, so nothing is taken for delivered.
 
 The guard looks once, just before; an offset stored a moment later is not seen by it. A pause is no
 restart: the task keeps its replication connection and its place in memory.
@@ -14,7 +18,7 @@ restart: the task keeps its replication connection and its place in memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +26,8 @@ import psycopg
 from psycopg.rows import class_row
 
 from outbox_connectors.profile import FIXES_COMMIT_OFFSETS, Version
-from outbox_pipeline import sql
-from outbox_pipeline.connect import SourceOffset
+from outbox_pipeline import lsn, sql
+from outbox_pipeline.connect import ConnectClient, SourceOffset
 from outbox_pipeline.errors import Refused
 
 
@@ -50,9 +54,12 @@ def risky_types(debezium: Version | None) -> frozenset[str]:
     return frozenset({"BEGIN", "COMMIT"})
 
 
-def risky(offset: SourceOffset | None, debezium: Version | None) -> bool:
-    """Tell whether the stored offset alone makes a loss possible, so that the database must be asked."""
-    return offset is not None and offset.message_type in risky_types(debezium)
+def step_back(offset: SourceOffset) -> int | None:
+    """Give the position to resume from instead of a risky one. Nothing is skipped or repeated by it.
+
+    Log records are aligned to eight bytes, so that none begins one byte before a stored position.
+    """
+    return None if offset.resume_at is None else offset.resume_at - 1
 
 
 def open_transactions(conn: psycopg.Connection[Any], publication: str) -> tuple[OpenTransaction, ...]:
@@ -69,8 +76,14 @@ def open_transactions(conn: psycopg.Connection[Any], publication: str) -> tuple[
 def reason_to_wait(
     offset: SourceOffset | None, debezium: Version | None, transactions: Sequence[OpenTransaction]
 ) -> str:
-    """Say why a restart could lose rows now; empty when it could not."""
-    if offset is None or not risky(offset, debezium) or not transactions:
+    """Say why a restart could lose rows now; empty when it could not. Pure."""
+    if offset is None or offset.message_type not in risky_types(debezium):
+        return ""
+    if offset.message_type == "BEGIN":
+        return (
+            "rows could be lost: the stored offset is of type BEGIN, in front of an undelivered transaction"
+        )
+    if not transactions:
         return ""
     more = f" and {len(transactions) - 1} more" if len(transactions) > 1 else ""
     return (
@@ -79,16 +92,35 @@ def reason_to_wait(
     )
 
 
-def refuse_if_risky(
-    action: str,
-    offset: SourceOffset | None,
-    debezium: Version | None,
-    transactions: Sequence[OpenTransaction],
+def protect(
+    client: ConnectClient, name: str, action: str, database: Callable[[str], psycopg.Connection[Any]]
 ) -> None:
-    """Raise Refused, naming the oldest transaction, when `action` could lose rows now."""
+    """Raise Refused when `action`, which restarts or stops the connector's task, could lose rows now.
+
+    `database` connects to the database it is given the name of; it is called only when the stored
+    offset is of a risky type. Nothing is changed.
+    """
+    offset = client.offsets(name)
+    debezium = running_version(client, name)
+    if offset is None or offset.message_type not in risky_types(debezium):
+        return
+    config = client.config(name) or {}
+    with database(config.get("database.dbname", "")) as conn:
+        transactions = open_transactions(conn, config.get("publication.name", "dbz_publication"))
     reason = reason_to_wait(offset, debezium, transactions)
     if reason:
-        raise Refused(
-            f"{action} refused, {reason}",
-            remedy="wait until it ends, or end it, then repeat; --force goes ahead and may lose its rows",
-        )
+        raise Refused(f"{action} of connector {name} refused, {reason}", remedy=_remedy(offset))
+
+
+def running_version(client: ConnectClient, name: str) -> Version | None:
+    """Tell which Debezium version runs this connector; None when Connect (before 4.1) does not say."""
+    status = client.status(name)
+    if status is not None and status.version:
+        return Version.parse(status.version)
+    return client.debezium_version()
+
+
+def _remedy(offset: SourceOffset) -> str:
+    position = step_back(offset)
+    back = f"stop --force, offsets set {lsn.text(position)}, resume" if position is not None else "--force"
+    return f"wait until the stored offset has moved on and repeat; where it is stuck: {back}"

@@ -1,0 +1,237 @@
+"""`outboxctl connectors ...`: register and inspect connectors, the definition's own or any other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from outbox_connectors import profile
+from outbox_connectors.errors import ExitCode
+from outbox_pipeline import connect_config, postgres, registration, restart_guard
+from outbox_pipeline.cli import Invocation, output, pass_invocation
+from outbox_pipeline.cli.connect_target import (
+    Place,
+    Target,
+    dry_run_option,
+    force_option,
+    name_argument,
+    pass_place,
+    wait_option,
+)
+from outbox_pipeline.cli.connectors_offsets import offsets
+from outbox_pipeline.cli.connectors_state import (
+    delete,
+    pause,
+    restart,
+    resume,
+    show_status,
+    status_code,
+    status_document,
+    stop,
+)
+from outbox_pipeline.connect import FieldError
+from outbox_pipeline.errors import UsageError
+from outbox_pipeline.registration import Registration
+
+file_option = click.option(
+    "--file",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help='A connector as JSON ({"name", "config"} or the bare config) instead of the definition\'s.',
+)
+
+
+@click.group()
+@click.option(
+    "--url",
+    help="Kafka Connect's address, instead of the definition's. "
+    "$OUTBOX_CONNECT_URL is used where there is no definition file.",
+)
+@click.pass_context
+def connectors(ctx: click.Context, url: str | None) -> None:
+    """Register, inspect and steer connectors on Kafka Connect.
+
+    NAME is the definition's connector unless given. With --url, or $OUTBOX_CONNECT_URL, no
+    definition file is needed; PostgreSQL is then reached through libpq's PG* variables.
+    """
+    invocation = ctx.find_object(Invocation)
+    assert invocation is not None  # the root group has made it
+    if url is not None and urlsplit(url).password:
+        raise UsageError(
+            "--url holds a password that every user of this machine can read",
+            remedy="put it into connect.auth of the definition, or into $OUTBOX_CONNECT_URL",
+        )
+    if url is None and not invocation.file.exists():
+        url = os.environ.get("OUTBOX_CONNECT_URL")
+    ctx.obj = Place(invocation, url)
+
+
+for command in (pause, resume, stop, restart, delete, offsets):
+    connectors.add_command(command)
+
+
+@connectors.command("list")
+@pass_place
+@pass_invocation
+def list_(invocation: Invocation, place: Place) -> None:
+    """List every connector of the cluster with its state and its tasks' states."""
+    with place.target("-") as target:
+        found = target.client.statuses()
+    if invocation.json:
+        output.json_document([status_document(status) for status in found])
+    elif found:
+        rows = [[s.name, s.state, " ".join(t.state for t in s.tasks) or "-", s.version or "-"] for s in found]
+        output.table(rows, ["NAME", "STATE", "TASKS", "VERSION"])
+    else:
+        output.progress("no connectors")
+
+
+@connectors.command()
+@name_argument
+@pass_place
+@pass_invocation
+def status(invocation: Invocation, place: Place, name: str | None) -> int:
+    """Show a connector and its tasks, with the one line of the trace that matters.
+
+    Exit code 5 when something FAILED, 4 when it does not deliver for another reason.
+    """
+    with place.target(name) as target:
+        found = target.status()
+    show_status(invocation, found)
+    return status_code(found)
+
+
+@connectors.command()
+@name_argument
+@file_option
+@pass_place
+@pass_invocation
+def validate(invocation: Invocation, place: Place, name: str | None, json_file: Path | None) -> int:
+    """Let Connect validate a configuration. It overlooks much: see also outboxctl doctor."""
+    with _wanted(place, name, json_file) as (target, config):
+        errors = target.client.validate({**config, "name": target.name})
+    if invocation.json:
+        output.json_document({"connector": target.name, "errors": _error_documents(errors)})
+    else:
+        _show_errors(errors)
+        if not errors:
+            output.line(f"{target.name}: Connect finds nothing wrong with {len(config)} properties")
+    return ExitCode.FAILED if errors else ExitCode.OK
+
+
+@connectors.command()
+@name_argument
+@file_option
+@dry_run_option
+@force_option
+@wait_option
+@pass_place
+@pass_invocation
+def register(
+    invocation: Invocation,
+    place: Place,
+    name: str | None,
+    json_file: Path | None,
+    dry_run: bool,
+    force: bool,
+    wait_seconds: float,
+) -> int:
+    """Create or update a connector: validated first, shown as a difference, watched afterwards.
+
+    Exit code 1 when Connect refuses the configuration or the task fails while it is watched, 7 when
+    the update would restart a task at a moment at which rows could be lost.
+    """
+    with _wanted(place, name, json_file) as (target, config):
+        plan = registration.prepare(target.client, target.name, config)
+        if not invocation.json:
+            _show_plan(plan, dry_run)
+        if plan.errors:
+            return _refused(invocation, plan, dry_run)
+        if dry_run or plan.action == "none":
+            if invocation.json:
+                output.json_document(_plan_document(plan, dry_run))
+            return ExitCode.OK
+        if plan.exists and not force:
+            restart_guard.protect(target.client, target.name, "the update", target.database)
+        target.client.put_config(target.name, config)
+        output.progress(f"{target.name}: {plan.action}d, watching its task for {wait_seconds:g} s")
+        found = registration.settle(target.client, target.name, wait_seconds)
+    if invocation.json:
+        output.json_document({**_plan_document(plan, dry_run), "status": status_document(found)})
+    else:
+        show_status(invocation, found)
+    return ExitCode.FAILED if found.failed else ExitCode.OK
+
+
+@contextmanager
+def _wanted(
+    place: Place, name: str | None, json_file: Path | None
+) -> Iterator[tuple[Target, dict[str, str]]]:
+    """Open the target and get its configuration: from the JSON file, else rendered from the definition."""
+    if json_file is not None:
+        given, config = connect_config.read_file(json_file, name)
+        with place.target(given) as target:
+            yield target, config
+        return
+    with place.target(name) as target:
+        definition = place.definition()
+        if definition is None or target.name != definition.connect.connector:
+            yield target, target.config()
+            return
+        version = registration.require_debezium(target.client)
+        with target.database(definition.postgres.connector.database) as conn:
+            major = postgres.server_major(conn)
+        for finding in profile.protected_overrides(definition, debezium=version, postgres_major=major):
+            output.warning(f"{finding.cause}; {finding.remedy}")
+        yield target, profile.render(definition, debezium=version, postgres_major=major)
+
+
+def _show_plan(plan: Registration, dry_run: bool) -> None:
+    would = "would be " if dry_run else ""
+    done = {"create": f"{would}created", "update": f"{would}updated", "none": "nothing to change"}
+    output.line(f"{plan.name}: {done[plan.action]}")
+    for change in plan.changes:
+        if change.have is None:
+            output.line(f"  + {change.field} = {change.want}")
+        elif change.want is None:
+            output.line(f"  - {change.field} = {change.have}")
+        else:
+            output.line(f"  ~ {change.field} = {change.have} -> {change.want}")
+    if plan.literal_secrets:
+        names = ", ".join(plan.literal_secrets)
+        output.warning(f"{names} would be stored readable for all; use ${{env:NAME}} or ${{file:path:key}}")
+
+
+def _refused(invocation: Invocation, plan: Registration, dry_run: bool) -> int:
+    if invocation.json:
+        output.json_document(_plan_document(plan, dry_run))
+    else:
+        _show_errors(plan.errors)
+    problem = f"Connect refuses {len({e.field for e in plan.errors})} properties of {plan.name}"
+    output.error(f"{problem}; nothing was changed")
+    return ExitCode.FAILED
+
+
+def _show_errors(errors: Sequence[FieldError]) -> None:
+    for error in errors:
+        output.line(f"  {error.field}: {error.message}")
+
+
+def _error_documents(errors: Sequence[FieldError]) -> list[dict[str, str]]:
+    return [{"field": error.field, "message": error.message} for error in errors]
+
+
+def _plan_document(plan: Registration, dry_run: bool) -> dict[str, Any]:
+    return {
+        "connector": plan.name,
+        "action": plan.action,
+        "dry_run": dry_run,
+        "changes": [{"field": c.field, "have": c.have, "want": c.want} for c in plan.changes],
+        "errors": _error_documents(plan.errors),
+    }
