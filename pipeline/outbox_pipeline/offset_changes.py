@@ -57,7 +57,7 @@ def plan_set(
         lsn.text(wanted),
         effect.skipped if effect else None,
         effect.repeated if effect else None,
-        f"resume at {lsn.text(wanted)} instead of {_have(positions) or 'where the slot stands'}: {_told(effect)}",
+        f"resume at {lsn.text(wanted)} instead of {_have(positions) or 'the slot'}: {_told(effect)}",
     )
 
 
@@ -87,8 +87,6 @@ def _effect(conn: psycopg.Connection[Any], positions: Positions, wanted: int) ->
     """Count what would be skipped, or say why it cannot be counted."""
     assert positions.slot is not None  # _require_startable has seen to it
     confirmed = positions.confirmed or 0
-    if wanted <= confirmed:
-        return Effect(0, 0), ""  # the server goes forward to confirmed_flush_lsn by itself
     publication = positions.config.get("publication.name", "dbz_publication")
     try:
         held = offsets.peek(conn, positions.slot_name, publication, wanted)

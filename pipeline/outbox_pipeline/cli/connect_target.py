@@ -66,6 +66,10 @@ class Place:
         auth = definition.connect.auth if definition else ConnectAuth()
         return Connect(url=self.url, connector="", auth=auth, config={})
 
+    def client(self) -> ConnectClient:
+        """Make a client, for the caller to close."""
+        return ConnectClient(self.connect())
+
     @contextmanager
     def target(self, name: str | None) -> Iterator[Target]:
         """Open a client for one connector, the definition's own unless `name` says another."""
@@ -74,7 +78,7 @@ class Place:
         if not chosen:
             raise UsageError("which connector?", remedy="give its name, or a definition with -f")
         admin = definition.postgres.admin if definition else Secret("")
-        with ConnectClient(self.connect()) as client:
+        with self.client() as client:
             yield Target(client, chosen, admin)
 
 

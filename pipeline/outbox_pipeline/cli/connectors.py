@@ -80,9 +80,11 @@ for command in (pause, resume, stop, restart, delete, offsets):
 @pass_place
 @pass_invocation
 def list_(invocation: Invocation, place: Place) -> None:
-    """List every connector of the cluster with its state and its tasks' states."""
-    with place.target("-") as target:
-        found = target.client.statuses()
+    """List every connector with its state.
+
+    The states of its tasks and its version stand beside it."""
+    with place.client() as client:
+        found = client.statuses()
     if invocation.json:
         output.json_document([status_document(status) for status in found])
     elif found:
@@ -97,7 +99,9 @@ def list_(invocation: Invocation, place: Place) -> None:
 @pass_place
 @pass_invocation
 def status(invocation: Invocation, place: Place, name: str | None) -> int:
-    """Show a connector and its tasks, with the one line of the trace that matters.
+    """Show a connector and its tasks.
+
+    For what failed, the one line of the trace that matters.
 
     Exit code 5 when something FAILED, 4 when it does not deliver for another reason.
     """
@@ -142,7 +146,9 @@ def register(
     force: bool,
     wait_seconds: float,
 ) -> int:
-    """Create or update a connector: validated first, shown as a difference, watched afterwards.
+    """Create or update a connector.
+
+    Connect validates it first, the difference is shown, and its task is watched afterwards.
 
     Exit code 1 when Connect refuses the configuration or the task fails while it is watched, 7 when
     the update would restart a task at a moment at which rows could be lost.

@@ -23,7 +23,7 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 @click.group()
 def offsets() -> None:
-    """Show and change where a connector resumes, compared with its slot."""
+    """Show and change where a connector resumes."""
 
 
 @offsets.command()

@@ -29,7 +29,9 @@ from outbox_pipeline.errors import Failed, Unreachable
 @pass_place
 @pass_invocation
 def pause(invocation: Invocation, place: Place, name: str | None, dry_run: bool) -> None:
-    """Pause a connector. Its replication connection stays open; the slot keeps WAL.
+    """Pause a connector.
+
+    Its replication connection stays open; the slot keeps WAL.
 
     Loses nothing: the task keeps its place in memory, so no restart guard is asked.
     """
@@ -48,7 +50,9 @@ def pause(invocation: Invocation, place: Place, name: str | None, dry_run: bool)
 def resume(
     invocation: Invocation, place: Place, name: str | None, dry_run: bool, force: bool, wait_seconds: float
 ) -> int:
-    """Resume a paused or stopped connector, after comparing its stored offset with the slot.
+    """Resume a paused or stopped connector.
+
+    Its stored offset is compared with the slot before.
 
     Refused (exit code 7) where the comparison says that it would fail or skip events, and where the
     stored offset is of a type from which rows can be lost.
@@ -68,7 +72,9 @@ def resume(
 @pass_place
 @pass_invocation
 def stop(invocation: Invocation, place: Place, name: str | None, dry_run: bool, force: bool) -> None:
-    """Stop a connector: no task, the slot is free and keeps WAL. Its offsets may then be changed.
+    """Stop a connector and free its slot.
+
+    The slot keeps WAL; the offsets may then be changed.
 
     Refused (exit code 7) at a moment at which a restart could lose rows, unless --force.
     """
@@ -96,7 +102,9 @@ def restart(
     force: bool,
     wait_seconds: float,
 ) -> int:
-    """Restart a connector and its task, after comparing its stored offset with the slot.
+    """Restart a connector and its task.
+
+    Its stored offset is compared with the slot before.
 
     Refused (exit code 7) as `resume` is, and while an open outbox transaction makes a loss possible.
     """
