@@ -60,9 +60,9 @@ def read_role(conn: psycopg.Connection[TupleRow], name: str) -> LiveRole | None:
 
 
 def read_verifier(conn: psycopg.Connection[TupleRow], name: str) -> str | None:
-    """Read a role's stored password verifier. Needs a superuser."""
+    """Read a role's stored password verifier, empty where it has none. Needs a superuser."""
     row = conn.execute(statements.get("read_password_verifier"), {"name": name}).fetchone()
-    return None if row is None else row[0]
+    return None if row is None else row[0] or ""
 
 
 def read_grants(conn: psycopg.Connection[TupleRow], role: str, definition: Definition) -> LiveGrants | None:
@@ -92,7 +92,7 @@ def plan_role(
         found.append(sql.SQL(statements.get("alter_role_login")).format(role=role))
     shown = text_of(found)
     if stored is not None and login.role_password and scram.matches(login.role_password, stored) is not True:
-        changes.append(Change("password", "another one", "role_password"))
+        changes.append(Change("password", "another" if stored else "none", "role_password"))
         verifier = sql.Literal(scram.verifier(login.role_password))
         found.append(sql.SQL(statements.get("alter_role_password")).format(role=role, verifier=verifier))
         shown += f"\n-- {role.as_string(None)} gets another password, sent as a SCRAM-SHA-256 verifier"

@@ -224,8 +224,10 @@ def _columns(live: LiveTable, outbox: Outbox) -> Iterator[tuple[Change, str]]:
 
 def _checks(live: LiveTable, outbox: Outbox) -> Iterator[tuple[Change, str]]:
     have = {_normal(definition) for definition in live.checks.values()}
+    columns = {column["name"] for column in live.columns}
     for name, definition in expected_checks(outbox).items():
-        if _normal(definition) in have:
+        column = name.split("_fit")[0]
+        if _normal(definition) in have or column not in columns:
             continue
         yield (
             Change(f"check {name}", live.checks.get(name, "missing"), definition),
@@ -256,14 +258,15 @@ def _missing_columns(live: LiveTable, outbox: Outbox) -> Iterator[tuple[Change, 
     found = {column["name"] for column in live.columns}
     for name, sql_type, nullable in _wanted_columns(outbox):
         if name not in found and nullable and name != "payload":
+            text = name != "headers"
             statement = sql.SQL(statements.get("add_outbox_column")).format(
-                table=identifier(outbox.table), column=sql.Identifier(name), type=_type(sql_type)
+                table=identifier(outbox.table),
+                column=sql.Identifier(name),
+                type=sql.SQL("text") if text else sql.SQL("jsonb"),
+                check=sql.Identifier(f"{name}_fits_a_header" if text else "headers_fit_a_header"),
+                limit=sql.Literal(record.MAX_TRACE_TEXT if text else record.MAX_HEADERS_BYTES),
             )
             yield Change(f"column {name}", "missing", sql_type), statement
-
-
-def _type(name: str) -> sql.SQL:
-    return {"text": sql.SQL("text"), "jsonb": sql.SQL("jsonb")}[name]
 
 
 def _trigger(live: LiveTable, outbox: Outbox) -> Iterator[tuple[Change, sql.Composed]]:

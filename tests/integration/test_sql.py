@@ -67,8 +67,8 @@ def _value(field: str, table: TableName) -> sql.Composable:
         return tables.identifier(table)
     if field in WORDS:
         return WORDS[field]
-    if field in LITERALS or field.startswith("max_"):
-        return sql.Literal(1 if field.startswith("max_") else "x")
+    if field in LITERALS or field.startswith("max_") or field == "limit":
+        return sql.Literal("x" if field in LITERALS else 1)
     return sql.Identifier("x")
 
 
