@@ -38,8 +38,9 @@ class Container:
     @property
     def troubled(self) -> bool:
         """Whether this is one whose log explains a failure."""
-        ended_well = self.state == "exited" and self.exit_code == 0
-        return not ended_well and (self.state != "running" or self.health not in ("healthy", ""))
+        if self.state == "running":
+            return self.health not in ("healthy", "")
+        return self.state != "created" and self.exit_code != 0
 
 
 class Project:
@@ -63,8 +64,8 @@ class Project:
         except subprocess.TimeoutExpired:
             raise Failure(f"docker compose {' '.join(words)}: no end after {seconds:.0f} s") from None
         if check and done.returncode != 0:
-            last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
-            raise Failure(f"docker compose {' '.join(words)}: {' | '.join(last)}")
+            said = (done.stderr.strip() or done.stdout.strip() or "no word why").splitlines()
+            raise Failure(f"docker compose {' '.join(words)}: {said[-1].strip()}")
         return done.stdout
 
     def up(self, *, demo: bool, seconds: int = 240) -> None:

@@ -108,6 +108,25 @@ def test_ps_is_read_in_both_forms_that_compose_prints() -> None:
     assert read.troubled
 
 
+@pytest.mark.parametrize(
+    ("state", "health", "exit_code", "troubled"),
+    [
+        ("running", "", 0, False),
+        ("running", "healthy", 0, False),
+        ("running", "starting", 0, True),
+        ("restarting", "", 2, True),
+        ("exited", "", 0, False),
+        ("exited", "", 6, True),
+        ("created", "", 0, False),  # still waiting for another, which is the one in trouble
+    ],
+)
+def test_a_failure_shows_the_log_of_who_is_in_trouble(
+    state: str, health: str, exit_code: int, troubled: bool
+) -> None:
+    document = {"Service": "a", "Name": "p-a-1", "ID": "1", "State": state, "Health": health}
+    assert container({**document, "ExitCode": exit_code}).troubled is troubled
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_project_comes_up_carries_events_and_goes_down() -> None:
