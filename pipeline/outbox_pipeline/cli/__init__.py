@@ -30,6 +30,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "render": ("provision:render", "Print the connector's configuration, with the reason of each property."),
     "doctor": ("doctor:doctor", "Check server, privileges, connector and versions for known traps."),
     "connectors": ("connectors:connectors", "Register, inspect and steer connectors."),
+    "status": ("status:status", "Say what is the case, why, how long is left, and what to do next."),
+    "slots": ("slots:slots", "List every slot of the server and what it costs."),
     "watch": ("watch:watch", "Keep the pipeline alive and under watch."),
     "tail": ("tail:tail", "Print the events that arrive on Kafka, decoded."),
     "send": ("send:send", "Write one event into the outbox."),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts, facts_of
 from outbox_pipeline.watch.history import History
 from outbox_pipeline.watch.rules import Rule, consumer, groups, server, slot
 from outbox_pipeline.watch.sample import PostgresSample, Sample
 from outbox_pipeline.watch.thresholds import Thresholds
-from outbox_pipeline.watch.verdict import Finding, Key, Severity, Verdict
+from outbox_pipeline.watch.verdict import Finding, Key, Verdict, rank
 from outbox_pipeline.watch.words import duration, number, size
 
 # Among findings of one severity the earlier rule speaks: it explains the later ones.
@@ -53,7 +54,7 @@ def assess(history: History, sample: Sample, thresholds: Thresholds) -> Verdict:
 def verdict_of(facts: Facts) -> Verdict:
     """Let the rules speak and choose."""
     findings = [finding for rule in RULES if (finding := rule(facts)) is not None]
-    findings.sort(key=lambda finding: -finding.severity.rank)  # stable: precedence within a severity
+    findings.sort(key=lambda finding: -rank(finding.severity))  # stable: precedence within a severity
     findings.append(_in_order(facts))
     first, *others = findings
     return Verdict(

@@ -133,7 +133,7 @@ def facts_of(history: History, sample: Sample, thresholds: Thresholds) -> Facts:
         inserted_since=_since(still_from, present, lambda p: p.inserted),
         wal_since=_since(still_from, present, lambda p: p.wal),
         groups=_groups(sample, points),
-        left=_left(reserve, points, slot),
+        left=_left(reserve, points, slot, retained_bytes(postgres, slot) or 0, thresholds),
         reserve=reserve,
     )
 

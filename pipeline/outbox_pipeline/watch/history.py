@@ -6,6 +6,7 @@ WAL written in each five minutes of the last day: the shape a forecast replays.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -79,8 +80,9 @@ def lags(kafka: KafkaSample) -> dict[str, GroupPoint]:
     """Sum each group's committed offsets and lag. A partition without a commit counts from its start."""
     result = {}
     for group in kafka.groups:
-        committed = {key: group.committed.get(key, kafka.starts.get(key, 0)) for key in kafka.ends}
-        lag = sum(max(0, kafka.ends[key] - committed[key]) for key in kafka.ends)
+        read = [key for key in kafka.ends if group.reads(key[0])]
+        committed = {key: group.committed.get(key, kafka.starts.get(key, 0)) for key in read}
+        lag = sum(max(0, kafka.ends[key] - committed[key]) for key in read)
         result[group.name] = GroupPoint(committed=sum(committed.values()), lag=lag)
     return result
 
@@ -173,6 +175,14 @@ def _shares(start: float, end: float) -> list[tuple[int, float]]:
             cuts.append((number, border - start))
         start, number = border, number + 1
     return cuts
+
+
+def file_of(environ: Mapping[str, str], pipeline: str, source: str) -> Path:
+    """Name the file in which one-shot commands leave the history of a pipeline's definition."""
+    home = Path(environ.get("HOME", "") or "/")
+    state = Path(environ.get("XDG_STATE_HOME", "") or home / ".local" / "state")
+    digest = hashlib.sha256(os.path.abspath(source).encode()).hexdigest()[:12]
+    return state / "outboxctl" / f"{pipeline}-{digest}.json"
 
 
 def load(path: Path) -> History:

@@ -220,6 +220,12 @@ class GroupSample:
     state: str  # as the broker says it: STABLE, EMPTY, DEAD, ...
     members: int
     committed: Mapping[tuple[str, int], int]
+    assigned: frozenset[str] = frozenset()  # topics that its members read
+
+    def reads(self, topic: str) -> bool:
+        """Whether the group is known to read a topic; one that never read any may come to read each."""
+        known = self.assigned | {name for name, _ in self.committed}
+        return not known or topic in known
 
 
 @dataclass(frozen=True, slots=True)

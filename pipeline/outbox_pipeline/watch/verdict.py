@@ -6,18 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from outbox_connectors.findings import Severity
 
-class Severity(StrEnum):
-    """How urgent something is."""
 
-    OK = "ok"
-    WARNING = "warning"
-    CRITICAL = "critical"
-
-    @property
-    def rank(self) -> int:
-        """Order severities: the higher, the more urgent."""
-        return list(Severity).index(self)
+def rank(severity: Severity) -> int:
+    """Order severities: the higher, the more urgent."""
+    return list(Severity).index(severity)
 
 
 class Key(StrEnum):

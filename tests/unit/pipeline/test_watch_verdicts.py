@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.assess import RULES
 from outbox_pipeline.watch.sample import ConnectSample, Publication, Sample, TaskSample
-from outbox_pipeline.watch.verdict import Key, Severity, Unseen, Verdict
+from outbox_pipeline.watch.verdict import Key, Unseen, Verdict
 from watch_samples import (
     HEALTHY,
     KAFKA,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts
-from outbox_pipeline.watch.verdict import Finding, Severity
+from outbox_pipeline.watch.verdict import Finding, rank
 from outbox_pipeline.watch.words import duration, span
 
 # The first step of every recovery from the table: nothing may consume while slot and offset are rebuilt.
@@ -24,7 +25,7 @@ def urgency(facts: Facts, base: Severity, standing: float = 0.0) -> Severity:
     if base is Severity.WARNING and standing >= limits.stalled_critical:
         return Severity.CRITICAL
     if soonest is not None and soonest < limits.warn_left:
-        return max(base, Severity.WARNING, key=lambda severity: severity.rank)
+        return max(base, Severity.WARNING, key=rank)
     return base
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts, standing_since
 from outbox_pipeline.watch.rules import psql, time_left, urgency
 from outbox_pipeline.watch.sample import ConnectSample, PostgresSample, Sender
-from outbox_pipeline.watch.verdict import Finding, Key, Severity, Unseen
+from outbox_pipeline.watch.verdict import Finding, Key, Unseen
 from outbox_pipeline.watch.words import count, duration, size
 
 DEBEZIUM = "Debezium"  # application_name of its sessions: "Debezium Streaming" and the like

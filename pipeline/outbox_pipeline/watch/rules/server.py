@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts
 from outbox_pipeline.watch.rules import identifier, psql, quoted, table, time_left, urgency
 from outbox_pipeline.watch.sample import Holder, PostgresSample, Slot
-from outbox_pipeline.watch.verdict import Finding, Key, Severity, Unseen
+from outbox_pipeline.watch.verdict import Finding, Key, Unseen
 from outbox_pipeline.watch.words import count, duration, number, size
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from outbox_connectors.findings import Severity
 from outbox_pipeline import lsn
 from outbox_pipeline.watch.facts import Facts
 from outbox_pipeline.watch.forecast import checkpoints
 from outbox_pipeline.watch.rules import STOP_FIRST, identifier, psql, quoted, table
 from outbox_pipeline.watch.sample import Slot
-from outbox_pipeline.watch.verdict import Finding, Key, Severity
+from outbox_pipeline.watch.verdict import Finding, Key
 from outbox_pipeline.watch.words import duration, size
 
 _REASONS = {

@@ -1,0 +1,37 @@
+"""Look at Kafka Connect: the connector, its tasks, and the position it has stored."""
+
+from __future__ import annotations
+
+from outbox_connectors.definition import Connect
+from outbox_pipeline.connect import ConnectClient
+from outbox_pipeline.watch.sample import ConnectSample, TaskSample
+
+TIMEOUT_SECONDS = 3.0
+PATIENCE_SECONDS = 1.0  # a rebalance that takes longer is left to the next sample
+
+
+class ConnectSource:
+    """A session with Connect. Not safe for two threads at once."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._client = ConnectClient(connect, timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS)
+        self._name = connect.connector
+
+    def look(self) -> ConnectSample:
+        """Take one sample. Raises Unreachable or Failed."""
+        status = self._client.status(self._name)
+        if status is None:
+            return ConnectSample(state=None)
+        offset = self._client.offsets(self._name)
+        return ConnectSample(
+            state=status.state,
+            worker=status.worker_id,
+            tasks=tuple(TaskSample(task.id, task.state, task.trace_line) for task in status.tasks),
+            trace_line=status.trace_line,
+            offset_lsn=offset.resume_at if offset else None,
+            offset_type=offset.message_type if offset else None,
+        )
+
+    def close(self) -> None:
+        """End the session."""
+        self._client.close()

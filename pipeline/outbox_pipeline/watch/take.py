@@ -1,0 +1,183 @@
+"""Take a sample of a pipeline: PostgreSQL, Connect and Kafka side by side, each with its own time-out."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TookTooLong
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
+
+import psycopg
+from confluent_kafka import KafkaException
+from psycopg.rows import TupleRow
+
+from outbox_connectors.definition import Definition
+from outbox_connectors.errors import OutboxError
+from outbox_pipeline import postgres
+from outbox_pipeline.watch.sample import ConnectSample, KafkaSample, Names, PostgresSample, Sample
+from outbox_pipeline.watch.sources.connect import ConnectSource
+from outbox_pipeline.watch.sources.kafka import KafkaSource
+from outbox_pipeline.watch.sources.postgres import PostgresSource
+from outbox_pipeline.watch.verdict import Unseen
+
+LONGEST_SECONDS = 8.0  # for a whole sample; a source that takes longer is unseen
+APPLICATION_NAME = "outboxctl watch sample"
+TICKER_NAME = "outboxctl watch"
+
+Seen = TypeVar("Seen", covariant=True)
+
+
+class Source(Protocol[Seen]):
+    """A server that can be looked at."""
+
+    def look(self) -> Seen: ...
+
+    def close(self) -> None: ...
+
+
+def names_of(definition: Definition) -> Names:
+    """Say which things on the servers belong to this pipeline."""
+    return Names(
+        pipeline=definition.pipeline,
+        database=definition.postgres.connector.database,
+        slot=definition.postgres.slot,
+        publication=definition.postgres.publication,
+        table=str(definition.outbox.table),
+        connector=definition.connect.connector,
+        connector_user=definition.postgres.connector.user,
+        groups=definition.watch.groups,
+        topics=tuple(spec.name for spec in definition.kafka.aggregates.values()),
+        ticker=TICKER_NAME if definition.watch.ticker is not None else "",
+        failover=definition.postgres.failover,
+    )
+
+
+def free_bytes(free_from: str) -> int | None:
+    """Say how much disk is free for WAL: of a path, or a size that was given. None: unknown."""
+    if free_from.isdecimal():
+        return int(free_from)
+    if free_from in ("", "unknown"):
+        return None
+    try:
+        return shutil.disk_usage(free_from).free
+    except OSError:
+        return None
+
+
+class Sampler:
+    """Takes samples, one at a time. Holds a session with each server until it is closed.
+
+    A server that cannot be asked is Unseen in the sample, with the reason; `take` itself never raises
+    for what servers do, and returns after LONGEST_SECONDS at the latest.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        postgres_source: Source[PostgresSample] | None,
+        connect_source: Source[ConnectSample] | None,
+        kafka_source: Source[KafkaSample] | None,
+        *,
+        disk_free_from: str = "unknown",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._names = names
+        self._postgres, self._connect, self._kafka = postgres_source, connect_source, kafka_source
+        self._disk = disk_free_from
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(3, thread_name_prefix="sample")
+        self._running: dict[str, Future[object]] = {}
+
+    @classmethod
+    def of(cls, definition: Definition, *, only_postgres: bool = False) -> Self:
+        """Make a sampler of everything a definition names. Connects when the first sample is taken."""
+        names = names_of(definition)
+
+        def connect() -> psycopg.Connection[TupleRow]:
+            return postgres.connect(
+                definition.postgres.admin, application_name=APPLICATION_NAME, dbname=names.database
+            )
+
+        return cls(
+            names,
+            PostgresSource(connect, names, definition.outbox.table),
+            None if only_postgres else ConnectSource(definition.connect),
+            None if only_postgres else KafkaSource(definition.kafka, names.groups),
+            disk_free_from=definition.watch.disk_free_from,
+        )
+
+    def take(self, canary_seconds: float | None = None) -> Sample:
+        """Look at everything, side by side."""
+        at = self._clock()
+        deadline = time.monotonic() + LONGEST_SECONDS
+        asked = {
+            "postgres": self._ask("postgres", self._postgres),
+            "connect": self._ask("connect", self._connect),
+            "kafka": self._ask("kafka", self._kafka),
+        }
+        return Sample(
+            at=at,
+            names=self._names,
+            postgres=_seen("postgres", asked["postgres"], deadline, PostgresSample),
+            connect=_seen("connect", asked["connect"], deadline, ConnectSample),
+            kafka=_seen("kafka", asked["kafka"], deadline, KafkaSample),
+            disk_free_bytes=free_bytes(self._disk),
+            canary_seconds=canary_seconds,
+        )
+
+    def _ask(self, name: str, source: Source[object] | None) -> Future[object] | None:
+        """Start looking, unless the last look at this source still waits: then that one is waited for."""
+        if source is None:
+            return None
+        running = self._running.get(name)
+        if running is None or running.done():
+            running = self._running[name] = self._threads.submit(source.look)
+        return running
+
+    def close(self) -> None:
+        """End every session."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for source in (self._postgres, self._connect, self._kafka):
+            if source is not None:
+                source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+Kind = TypeVar("Kind")
+
+
+def _seen(name: str, asked: Future[object] | None, deadline: float, kind: type[Kind]) -> Kind | Unseen | None:
+    """Wait for a look and turn a failure into what could not be seen and why."""
+    if asked is None:
+        return None
+    try:
+        found = asked.result(timeout=max(0.0, deadline - time.monotonic()))
+    except TookTooLong:
+        return Unseen(name, f"no answer within {LONGEST_SECONDS:g} s", "look at its log and at the network")
+    except OutboxError as error:
+        place = f"{error.where}: " if error.where else ""
+        return Unseen(name, f"{place}{error.problem}", error.remedy, refused=_refused(error.problem))
+    except KafkaException as error:
+        return Unseen(
+            name, f"Kafka: {error.args[0].str()}", "check the groups and topics in the definition", True
+        )
+    assert isinstance(found, kind)
+    return found
+
+
+_REFUSALS = ("refuses us", "password", "authentication", "not with JSON", "under this path", "permission")
+
+
+def _refused(problem: str) -> bool:
+    """Tell whether a server answered that we may not, rather than not at all."""
+    return any(word in problem for word in _REFUSALS)
