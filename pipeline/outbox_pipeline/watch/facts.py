@@ -252,9 +252,17 @@ def rate(
     return max(0.0, (last - first) / (now - at))
 
 
-def _left(reserve: Sequence[SecondsLeft], points: Sequence[Point], slot: Slot | None) -> SecondsLeft | None:
-    """Pick the nearer end, if WAL piles up: restart_lsn does not move, or moves slower than WAL."""
+def _left(
+    reserve: Sequence[SecondsLeft],
+    points: Sequence[Point],
+    slot: Slot | None,
+    retained: int,
+    thresholds: Thresholds,
+) -> SecondsLeft | None:
+    """Pick the nearer end, if WAL piles up: the slot is free, or keeps much and does not move."""
     if slot is None or not reserve:
+        return None
+    if slot.active and retained < thresholds.quiet_bytes and slot.wal_status == "reserved":
         return None
     if (
         slot.active
