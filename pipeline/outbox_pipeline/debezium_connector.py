@@ -9,10 +9,11 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
+from outbox_connectors.masking import shown
 from outbox_connectors.profile import Version, render
 from outbox_pipeline import restart_guard
 from outbox_pipeline.connect import ConnectClient, ConnectorStatus
-from outbox_pipeline.connect_config import differences, shown
+from outbox_pipeline.connect_config import differences
 from outbox_pipeline.errors import Failed
 from outbox_pipeline.plan import Change, ObjectPlan, State, blocked
 from outbox_pipeline.postgres import server_major
