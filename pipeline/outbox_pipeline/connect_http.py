@@ -179,13 +179,22 @@ def _passing(answer: Answer) -> bool:
         return "already exists" not in answer.message
     if answer.status == 500:
         return answer.message.startswith(_FORWARD) or _REBALANCE in answer.message
-    return answer.status == 503
+    return answer.status == 503 or _before_its_resources(answer)
+
+
+def _before_its_resources(answer: Answer) -> bool:
+    """Tell a 404 of the web server, which listens before Connect does, from one of Connect itself.
+
+    Connect's errors carry `error_code`; Jetty's carry `url` and `status` (measured on Kafka 4.3.1, in
+    the seconds of a worker's start).
+    """
+    return answer.status == 404 and isinstance(answer.body, Mapping) and "error_code" not in answer.body
 
 
 def _still(answer: Answer) -> str:
     if answer.message.startswith(_FORWARD):
         return "the worker cannot reach the leader of its cluster"
-    return f"still {'not ready' if answer.status == 503 else 'rebalancing'}: {answer.message}"
+    return f"still {'rebalancing' if answer.status in (409, 500) else 'not ready'}: {answer.message}"
 
 
 def _remedy_of(answer: Answer) -> str:

@@ -143,6 +143,12 @@ def test_a_worker_that_starts_is_waited_for(serve: Serve) -> None:
         assert connect.worker().kafka_cluster_id == "k"
 
 
+def test_a_worker_whose_web_server_is_up_first_is_waited_for(serve: Serve) -> None:
+    body = json.dumps({"message": "Not Found", "url": "/", "status": "404"})
+    with client(serve((404, "application/json", body), WORKER).url) as connect:
+        assert connect.worker().kafka_cluster_id == "k"
+
+
 def test_a_worker_that_cannot_reach_its_leader_says_so(serve: Serve) -> None:
     body = json.dumps({"error_code": 500, "message": "IO Error trying to forward REST request: refused"})
     error = failure(serve((500, "application/json", body)).url)
