@@ -21,9 +21,10 @@ from outbox_connectors.errors import EventError
 from outbox_connectors.record import Event, Json, Record
 
 _AGGREGATE_TYPE = re.compile(record.AGGREGATE_TYPE_PATTERN)
-# jsonb prints numbers without exponents: 1e-308 has 6 characters here and 310 there. So the printed
-# form is at most 40 times as long as ours, and only a JSON above this size needs to be measured exactly.
-_JSONB_GROWTH: Final = 40
+# Python's JSON has the blanks and escapes that jsonb prints, and differs in one thing: jsonb prints
+# numbers without exponents. A float with one grows by less than this, 5e-324 being the longest.
+_EXPONENT = re.compile(r"\de[+-]")
+_GROWTH: Final = 350
 
 
 class UnsafeAggregateType(EventError):
@@ -169,7 +170,7 @@ def json_text(name: str, value: Json, limit: int) -> str:
         size = len(_utf8(name, text))
         if "\\u0000" in text and any("\0" in part for part in _strings(json.loads(text))):
             raise InvalidJson(f"{name} contains a NUL character, which PostgreSQL's jsonb cannot hold")
-        if size * _JSONB_GROWTH > limit:
+        if size + _GROWTH * len(_EXPONENT.findall(text)) > limit:
             _check_size(name, len(jsonb_text(text).encode()), limit)
     except EventError:
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -205,3 +206,21 @@ def test_a_tombstone_has_all_its_headers() -> None:
     made = record_of(replace(GOOD, payload=None, headers=None), "t")
     assert made.value is None
     assert len(made.headers) == len(record.HEADERS)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False)))
+def test_what_is_not_measured_exactly_is_not_underestimated(numbers: list[float]) -> None:
+    text = json.dumps(numbers)
+    assert len(jsonb_text(text)) <= len(text) + 350 * len(re.findall(r"\de[+-]", text))
+
+
+@pytest.mark.parametrize(("more", "fits"), [(0, True), (1, False)])
+def test_the_limit_is_exact_where_numbers_grow(more: int, fits: bool) -> None:
+    # ["1e-7", 0.0000001, "..."]: the text in quotes does not grow, the number does.
+    room = record.MAX_PAYLOAD_BYTES - len('["1e-7", 0.0000001, ""]')
+    event = replace(GOOD, payload=["1e-7", 1e-7, "x" * (room + more)])
+    if fits:
+        validate(event)
+    else:
+        with pytest.raises(TooLarge, match="payload has 1,000,001 bytes"):
+            validate(event)

@@ -11,7 +11,7 @@ import pytest
 from outbox_connectors.definition import Definition, Partitioning, Payload, TableName
 from outbox_connectors.errors import DefinitionError, ExitCode
 from outbox_connectors.loading import MAX_FILE_BYTES, load, loads
-from unit.connectors.definitions import MINIMAL, definition
+from unit.connectors.definitions import FULL, MINIMAL, definition
 
 ROOT = Path(__file__).parents[3]
 SECRET = "hunter2-and-more"
@@ -70,32 +70,6 @@ def test_defaults() -> None:
     assert found.watch.ticker == timedelta(seconds=10)
     assert (found.watch.warn_left, found.watch.critical_left) == (timedelta(hours=4), timedelta(hours=1))
     assert found.watch.disk_free_from == "unknown"
-
-
-FULL = """\
-pipeline: shop
-postgres:
-  admin: "host=db user=postgres"
-  connector: {host: db, port: 6432, database: Shop, user: cdc, password: "${file:/s:p}",
-    role_password: "123", sslmode: verify-full, ssl: {sslrootcert: /ca.pem}}
-  slot: other
-  publication: other
-  failover: no
-outbox: {table: sales.events, writers: [a, b], payload: bytea, partition: daily, keep: 1h 30m}
-kafka:
-  client: {bootstrap.servers: k, enable.ssl.certificate.verification: true, socket.timeout.ms: 1000}
-  topic: ev.{aggregate_type}.v1
-  defaults: {partitions: 3, replication_factor: 3, config: {retention.ms: 1000}}
-  aggregates: {order: {partitions: 12, config: {cleanup.policy: compact}}, payment: }
-connect:
-  url: https://connect.example/prefix
-  connector: c
-  topic_prefix: p
-  auth: {user: u, password: "1"}
-  config: {poll.interval.ms: 50}
-watch:
-  {ticker: off, warn: {seconds_left: 2h}, critical: {seconds_left: 5m}, groups: [g], disk: {free_from: 1GiB}}
-"""
 
 
 def test_every_key_is_read() -> None:

@@ -15,7 +15,7 @@ import yaml
 from outbox_connectors.errors import DefinitionError
 from outbox_connectors.loading import loads
 from outbox_connectors.sections import KEYS
-from unit.connectors.definitions import MINIMAL
+from unit.connectors.definitions import FULL, MINIMAL
 
 ROOT = Path(__file__).parents[3]
 SCHEMA: dict[str, Any] = json.loads((ROOT / "connectors/outbox.schema.json").read_text("utf-8"))
@@ -65,6 +65,11 @@ def test_the_shipped_file_is_accepted() -> None:
 
 def test_the_smallest_file_is_accepted() -> None:
     assert list(VALIDATOR.iter_errors(yaml.safe_load(MINIMAL))) == []
+
+
+def test_a_file_with_every_key_is_accepted() -> None:
+    assert list(VALIDATOR.iter_errors(yaml.safe_load(FULL))) == []
+    loads(FULL, source="outbox.yaml", environ={})
 
 
 BAD_VALUES: tuple[Any, ...] = (7, -1, 0, True, "", "Ä b", "x" * 300, [], ["a"], [1], {}, {"a": 1}, None, 1.5)
