@@ -47,7 +47,8 @@ def main(argv: Sequence[str]) -> int:
         return OK
     except OSError as error:
         advice = "; make room on the disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-        return _fail(f"{error.filename or 'stack'}: {error.strerror}{advice}")
+        place = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{place}{error.strerror or error}{advice}")
     except KeyboardInterrupt:
         return _fail("interrupted; what was started goes on: `up` continues, `down` ends it", 130)
 
