@@ -28,11 +28,11 @@ RULES: tuple[Rule, ...] = (
     consumer.connector_paused,
     consumer.consumer_frozen,
     consumer.decode_loop,
+    consumer.sink_not_acking,
+    server.kafka_unreachable,  # Connect keeps its state there: without Kafka it answers nothing
     consumer.connect_unreachable,
     consumer.consumer_down,
     server.failover_not_ready,
-    consumer.sink_not_acking,
-    server.kafka_unreachable,
     consumer.pinned_by_transaction,
     consumer.heartbeat_missing,
     groups.group_stopped,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from outbox_pipeline.watch.forecast import forecasts
-from outbox_pipeline.watch.history import GroupPoint, History, Point, lags, point_of
+from outbox_pipeline.watch.history import GroupPoint, History, Point, lags, point_of, remember
 from outbox_pipeline.watch.sample import (
     ConnectSample,
     GroupSample,
@@ -112,7 +112,7 @@ def facts_of(history: History, sample: Sample, thresholds: Thresholds) -> Facts:
         sender = next((s for s in postgres.senders if slot and s.pid == slot.active_pid), None)
     still_from = standing_since(points, lambda p: p.confirmed)
     confirmed_still = sample.at - still_from.at if still_from else 0.0
-    reserve = forecasts(history.buckets, points, sample, slot) if slot and postgres else ()
+    reserve = forecasts(remember(history, sample).buckets, points, sample, slot) if slot and postgres else ()
     wal_rate = rate(points, lambda p: p.wal)
     drain_rate = rate(points, lambda p: p.confirmed)
     return Facts(

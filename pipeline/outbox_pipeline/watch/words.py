@@ -33,8 +33,8 @@ def count(number: int, one: str, many: str = "") -> str:
 
 
 def number(value: float) -> str:
-    """Say a rate's number: three digits are enough."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    """Say a rate's number: two digits are enough."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def span(earliest: float | None, expected: float | None) -> str:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts
 from outbox_pipeline.watch.verdict import Finding, rank
-from outbox_pipeline.watch.words import duration, span
+from outbox_pipeline.watch.words import duration, size, span
 
 # The first step of every recovery from the table: nothing may consume while slot and offset are rebuilt.
 STOP_FIRST = "outboxctl connectors stop  # then rebuild slot and offset: runbook in pipeline/README.md"
@@ -39,6 +39,19 @@ def time_left(facts: Facts) -> str:
         f" (from {duration(left.history_seconds)} of history)" if left.history_seconds < 86_400 * 0.9 else ""
     )
     return f"; {what} in {span(left.earliest, left.expected)}{basis}"
+
+
+def since(seconds: float) -> str:
+    """Say for how long, where it was seen for any time: ` for 3 min`."""
+    return f" (for {duration(seconds)})" if seconds >= 1 else ""
+
+
+def waiting(facts: Facts) -> str:
+    """Say how much waits behind the consumer: `; 3.1 MB of WAL wait`."""
+    if facts.unconfirmed is None:
+        return ""
+    rate = f", growing by {size(facts.wal_rate)}/s" if facts.wal_rate and facts.wal_rate >= 1024 else ""
+    return f"; {size(facts.unconfirmed)} of WAL wait{rate}"
 
 
 def quoted(text: str) -> str:

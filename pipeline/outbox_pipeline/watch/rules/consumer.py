@@ -6,20 +6,12 @@ from itertools import pairwise
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts, standing_since
-from outbox_pipeline.watch.rules import psql, time_left, urgency
+from outbox_pipeline.watch.rules import psql, time_left, urgency, waiting
 from outbox_pipeline.watch.sample import ConnectSample, PostgresSample, Sender
 from outbox_pipeline.watch.verdict import Finding, Key, Unseen
 from outbox_pipeline.watch.words import count, duration, size
 
 DEBEZIUM = "Debezium"  # application_name of its sessions: "Debezium Streaming" and the like
-
-
-def behind(facts: Facts) -> str:
-    """Say how much waits behind the consumer."""
-    if facts.unconfirmed is None:
-        return ""
-    rate = f", growing by {size(facts.wal_rate)}/s" if facts.wal_rate and facts.wal_rate >= 1024 else ""
-    return f"; {size(facts.unconfirmed)} of WAL wait{rate}"
 
 
 def down_seconds(facts: Facts) -> float:
@@ -68,7 +60,7 @@ def task_failed(facts: Facts) -> Finding | None:
     return Finding(
         Key.TASK_FAILED,
         Severity.CRITICAL,
-        f"{what} has failed: {trace}{behind(facts)}{time_left(facts)}",
+        f"{what} has failed: {trace}{waiting(facts)}{time_left(facts)}",
         "outboxctl connectors restart --failed",
         {"connector_state": connect.state, "tasks": [task.state for task in connect.tasks]},
     )
@@ -91,7 +83,7 @@ def _on_purpose(facts: Facts, state: str, key: Key, words: str) -> Finding | Non
     return Finding(
         key,
         urgency(facts, Severity.WARNING),
-        f"connector {facts.names.connector} {words}{behind(facts)}{time_left(facts)}",
+        f"connector {facts.names.connector} {words}{waiting(facts)}{time_left(facts)}",
         "outboxctl connectors resume",
         {"connector_state": connect.state, "worker": connect.worker},
     )
@@ -115,7 +107,7 @@ def consumer_frozen(facts: Facts) -> Finding | None:
         urgency(facts, Severity.WARNING, silent),
         f"the consumer of slot {slot.name} (process {sender.pid}, {sender.application or 'unknown'}, "
         f"from {sender.client or 'this host'}) has not answered for {duration(silent)}: its process "
-        f"hangs or the network is cut{ending}{behind(facts)}{time_left(facts)}",
+        f"hangs or the network is cut{ending}{waiting(facts)}{time_left(facts)}",
         "outboxctl connectors status  # no answer: restart the worker; an answer: look at the network",
         {"reply_seconds": silent, "wait_event": sender.wait_event, "flush_lag": sender.flush_lag},
     )
@@ -168,7 +160,7 @@ def decode_loop(facts: Facts) -> Finding | None:
         urgency(facts, Severity.WARNING, standing),
         f"slot {slot.name} decodes the same WAL again and again: {size(spilled)} spilled to disk in "
         f"{rounds} rounds "
-        f"within {duration(standing)}, and the position has not moved{behind(facts)}{time_left(facts)}",
+        f"within {duration(standing)}, and the position has not moved{waiting(facts)}{time_left(facts)}",
         psql("ALTER SYSTEM SET wal_sender_timeout = '10min'") + " -c 'SELECT pg_reload_conf()'"
         "  # and raise logical_decoding_work_mem; find the transaction that is so large",
         {"rounds": rounds, "spilled_bytes": spilled, "spill_bytes": slot.spill_bytes},
@@ -183,12 +175,12 @@ def connect_unreachable(facts: Facts) -> Finding | None:
     down = down_seconds(facts)
     flowing = facts.slot is not None and facts.slot.active
     effect = (
-        "the slot is still in use" if flowing else f"nobody uses the slot{behind(facts)}{time_left(facts)}"
+        "the slot is still in use" if flowing else f"nobody uses the slot{waiting(facts)}{time_left(facts)}"
     )
     return Finding(
         Key.CONNECT_UNREACHABLE,
         urgency(facts, Severity.WARNING, down),
-        f"Kafka Connect {'refuses us' if unseen.refused else 'cannot be reached'}: {unseen.reason}; {effect}",
+        f"{unseen.reason}; {effect}",
         unseen.remedy or "outboxctl connectors status",
         {"slot_active": flowing, "down_seconds": down},
     )
@@ -208,7 +200,7 @@ def consumer_down(facts: Facts) -> Finding | None:
     return Finding(
         Key.CONSUMER_DOWN,
         urgency(facts, Severity.WARNING, down),
-        f"nobody has used slot {slot.name}{seconds}: {why}{behind(facts)}{time_left(facts)}",
+        f"nobody has used slot {slot.name}{seconds}: {why}{waiting(facts)}{time_left(facts)}",
         step,
         {"down_seconds": down, "sessions_seen": len(pids)},
     )
@@ -244,7 +236,7 @@ def sink_not_acking(facts: Facts) -> Finding | None:
     elif not (standing >= facts.thresholds.stuck and pending and facts.unconfirmed):
         return None
     reason = (
-        f"Kafka does not answer ({kafka.reason})"
+        kafka.reason
         if isinstance(kafka, Unseen) and unreachable
         else ("Kafka takes nothing: a broker, a missing topic, an ACL or a record that is too large")
     )
@@ -253,7 +245,7 @@ def sink_not_acking(facts: Facts) -> Finding | None:
         Key.SINK_NOT_ACKING,
         urgency(facts, Severity.WARNING, standing),
         f"the connector reads slot {slot.name} but has confirmed nothing for {duration(standing)}{rows}: "
-        f"{reason}{behind(facts)}{time_left(facts)}",
+        f"{reason}{waiting(facts)}{time_left(facts)}",
         "outboxctl doctor" if not unreachable else "start the brokers; the connector goes on by itself",
         {"standing_seconds": standing, "flush_lag": lag, "inserted_since": facts.inserted_since},
     )
@@ -328,7 +320,7 @@ def heartbeat_missing(facts: Facts) -> Finding | None:
         Key.HEARTBEAT_MISSING,
         urgency(facts, Severity.WARNING),
         f"other tables or databases write WAL while the outbox is quiet, and {who}, so slot {slot.name} "
-        f"stands still{behind(facts)}{time_left(facts)}; the next event frees it",
+        f"stands still{waiting(facts)}{time_left(facts)}; the next event frees it",
         "outboxctl watch" if facts.names.ticker else "outboxctl doctor",
         {"still_seconds": facts.confirmed_still, "flush_lag": lag, "tickers": 0},
     )

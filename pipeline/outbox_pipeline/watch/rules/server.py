@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts
-from outbox_pipeline.watch.rules import identifier, psql, quoted, table, time_left, urgency
+from outbox_pipeline.watch.rules import identifier, psql, quoted, since, table, time_left, urgency, waiting
 from outbox_pipeline.watch.sample import Holder, PostgresSample, Slot
 from outbox_pipeline.watch.verdict import Finding, Key, Unseen
 from outbox_pipeline.watch.words import count, duration, number, size
@@ -16,13 +16,12 @@ def postgres_unreachable(facts: Facts) -> Finding | None:
     if not isinstance(unseen, Unseen):
         return None
     seen = [p.at for p in facts.sample_past if p.wal is not None]
-    since = [p.at for p in facts.sample_past if not seen or p.at > seen[-1]]
-    gone = facts.sample.at - since[0] if since else 0.0
+    blind = [p.at for p in facts.sample_past if not seen or p.at > seen[-1]]
+    gone = facts.sample.at - blind[0] if blind else 0.0
     return Finding(
         Key.POSTGRES_UNREACHABLE,
         Severity.CRITICAL if gone >= facts.thresholds.stuck else Severity.WARNING,
-        f"PostgreSQL {'refuses us' if unseen.refused else 'cannot be reached'}"
-        f"{f' for {duration(gone)}' if gone else ''}: {unseen.reason}; nothing is known of the slot",
+        f"{unseen.reason}{since(gone)}; nothing is known of the slot",
         unseen.remedy,
     )
 
@@ -37,12 +36,20 @@ def kafka_unreachable(facts: Facts) -> Finding | None:
         if "kafka" not in point.unseen:
             break
         gone = facts.sample.at - point.at
+    if unseen.refused:
+        effect = "whether events arrive and are read stays unseen"
+    elif facts.consuming:
+        effect = "but the connector still delivers, so it is out of reach only from here"
+    elif isinstance(facts.sample.connect, Unseen):
+        effect = "Kafka Connect keeps its state there and cannot answer or deliver without it"
+    else:
+        effect = "nothing can be delivered"
     return Finding(
         Key.KAFKA_UNREACHABLE,
         urgency(facts, Severity.WARNING, gone),
-        f"Kafka {'refuses us' if unseen.refused else 'cannot be reached'}"
-        f"{f' for {duration(gone)}' if gone else ''}: {unseen.reason}",
-        unseen.remedy,
+        f"{unseen.reason}{since(gone)}; {effect}{waiting(facts)}{time_left(facts)}",
+        unseen.remedy or "start the brokers; the connector goes on by itself",
+        {"seconds": gone},
     )
 
 
