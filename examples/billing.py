@@ -23,7 +23,11 @@ DSN = os.environ.get("BILLING_DSN", "dbname=billing")
 # "billing" is what the inbox remembers events under: two consumers with two names both handle an event.
 app = Consumer(
     "billing",
-    kafka={"bootstrap.servers": KAFKA, "group.id": "billing"},
+    kafka={
+        "bootstrap.servers": KAFKA,
+        "group.id": "billing",
+        "session.timeout.ms": 6000,  # a killed process is missed after 6 s; Kafka's default is 45 s
+    },
     dsn=DSN,
     topics=["outbox.event.order"],
 )

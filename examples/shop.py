@@ -29,12 +29,13 @@ class CardDeclined(Exception):
     """The customer's bank said no."""
 
 
-def place_order(conn: psycopg.Connection, customer: str, total: int, *, declined: bool = False) -> None:
+def place_order(conn: psycopg.Connection, total: int, *, run: str | None, declined: bool = False) -> None:
     """Commit one order and its event, or neither of them.
 
     Both are written on the same connection, in the same transaction. That is the whole outbox
     pattern: there is no moment at which one exists without the other.
     """
+    customer = random.choice(CUSTOMERS)
     with conn.transaction():
         order = conn.execute(
             "INSERT INTO orders (customer, total) VALUES (%s, %s) RETURNING id", (customer, total)
@@ -46,12 +47,15 @@ def place_order(conn: psycopg.Connection, customer: str, total: int, *, declined
             aggregate_id=str(order[0]),  # the record's key: events of one order keep their sequence
             event_type="OrderPlaced",  # decides the handler on the other side
             payload={"customer": customer, "total": total},
+            correlation_id=run,  # travels with the event, for whoever wants to follow a run
         )
         if declined:
             raise CardDeclined  # leaves the block, and takes order and event with it
 
 
-def place_orders(conn: psycopg.Connection, totals: list[int], *, run: str, declined: bool = False) -> None:
+def place_orders(
+    conn: psycopg.Connection, totals: list[int], *, run: str | None, declined: bool = False
+) -> None:
     """Commit many orders and their events at once: one round trip for the orders, one for the events."""
     customers = random.choices(CUSTOMERS, k=len(totals))
     with conn.transaction():
@@ -68,7 +72,7 @@ def place_orders(conn: psycopg.Connection, totals: list[int], *, run: str, decli
                     aggregate_id=str(number),
                     event_type="OrderPlaced",
                     payload={"customer": customer, "total": total},
-                    correlation_id=run,  # travels with the event, for whoever wants to follow a run
+                    correlation_id=run,
                 )
                 for number, customer, total in orders
             ),
@@ -81,11 +85,9 @@ def main() -> None:
     """Place orders until there are enough."""
     parser = argparse.ArgumentParser(description="Commit orders, each with its event.")
     parser.add_argument("--orders", type=int, metavar="N", help="stop after N committed orders")
-    parser.add_argument(
-        "--rate", type=float, metavar="N", help="transactions a second; no pause if not given"
-    )
+    parser.add_argument("--rate", type=float, metavar="N", help="transactions a second, at most")
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="orders in a transaction")
-    parser.add_argument("--run", metavar="NAME", help="with --batch: the events' correlation_id")
+    parser.add_argument("--run", metavar="NAME", help="becomes the events' correlation_id")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
 
@@ -100,7 +102,7 @@ def main() -> None:
             declined = number % DECLINED_EVERY == 0
             try:
                 if options.batch == 1:
-                    place_order(conn, random.choice(CUSTOMERS), totals[0], declined=declined)
+                    place_order(conn, totals[0], run=options.run, declined=declined)
                 else:
                     place_orders(conn, totals, run=options.run, declined=declined)
                 committed += size

@@ -158,7 +158,7 @@ class Reader:
     def __init__(self, kafka: Kafka) -> None:
         self.servers = f"Kafka at {kafka.client.get('bootstrap.servers', '')}"
         self._reasons: list[KafkaError] = []
-        self._assigned: set[tuple[str, int]] = set()
+        self._next: dict[tuple[str, int], int] = {}  # where reading goes on, of each partition followed
         settings: dict[str, Any] = {
             **kafka.client,
             "group.id": f"outboxctl-{uuid.uuid4()}",
@@ -195,18 +195,19 @@ class Reader:
         their beginning, or, with `from_end`, from the position they have at this moment.
         Raises Unreachable when Kafka does not answer or refuses us.
         """
-        found = self._partitions(pattern)
-        fresh = sorted(found - self._assigned)
+        fresh = sorted(self._partitions(pattern) - self._next.keys())
+        starts = {at: self._end(*at) if from_end else OFFSET_BEGINNING for at in fresh}
         if fresh:
-            self._consumer.incremental_assign(
-                [TopicPartition(t, p, self._end(t, p) if from_end else OFFSET_BEGINNING) for t, p in fresh]
-            )
-            self._assigned |= set(fresh)
-        return frozenset(topic for topic, _ in self._assigned)
+            self._consumer.incremental_assign([TopicPartition(*at, start) for at, start in starts.items()])
+            self._next |= {at: max(start, 0) for at, start in starts.items()}
+        return frozenset(topic for topic, _ in self._next)
 
-    def ends(self) -> dict[tuple[str, int], int]:
-        """Read the end offset of every partition followed. Raises Unreachable."""
-        return {(topic, partition): self._end(topic, partition) for topic, partition in self._assigned}
+    def behind(self) -> bool:
+        """Say whether a partition holds records that were not read yet. Raises Unreachable.
+
+        Offsets are compared, so the markers of a producer's transactions at the end of a topic count.
+        """
+        return any(self._end(*at) > offset for at, offset in self._next.items())
 
     def read(self, timeout_seconds: float) -> list[Arrival]:
         """Wait for records, at most `timeout_seconds`, and return those that are there, up to BATCH.
@@ -219,7 +220,9 @@ class Reader:
         for message in messages:
             self._check(message.error())
         self._check_reasons()
-        return [arrival(message) for message in messages if message.error() is None]
+        arrivals = [arrival(message) for message in messages if message.error() is None]
+        self._next |= {(found.topic, found.partition): found.offset + 1 for found in arrivals}
+        return arrivals
 
     def _partitions(self, pattern: re.Pattern[str]) -> set[tuple[str, int]]:
         try:

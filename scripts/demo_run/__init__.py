@@ -1,0 +1,1 @@
+"""The demo: a shop writes, billing consumes, processes are killed, and a ledger compares the ids."""

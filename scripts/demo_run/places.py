@@ -1,0 +1,110 @@
+"""Read the ids of one run where they are: the outbox, the topics, the inbox and the invoices."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import psycopg
+
+from outbox_connectors.definition import Definition
+from outbox_pipeline import outbox
+from outbox_pipeline.tail import Arrival, Reader, topic_pattern
+
+READ_SECONDS = 60.0
+
+WRITTEN = "SELECT id FROM outbox WHERE correlation_id = %(run)s ORDER BY position"
+CLAIMED = "SELECT event_id FROM inbox WHERE consumer = 'billing' AND event_id >= %(since)s ORDER BY event_id"
+APPLIED = "SELECT event_id FROM invoice WHERE event_id >= %(since)s ORDER BY number"
+
+
+@dataclass(slots=True)
+class Places:
+    """Sessions at both databases and a reader of the topics, all looking from the side.
+
+    Ids grow with time, so `since` separates this run's invoices from those of an earlier one; in the
+    outbox and in the topics the run's name does. Events of somebody else that pass meanwhile are set
+    aside by what the topics say of them, so count the invoices after the topics were read to the end.
+    """
+
+    run: str
+    since: UUID
+    shop: psycopg.Connection
+    billing: psycopg.Connection
+    reader: Reader
+    pattern: re.Pattern[str]
+    delivered: list[UUID] = field(default_factory=list)
+    others: set[UUID] = field(default_factory=set)
+
+    @classmethod
+    def open(cls, environ: Mapping[str, str], definition: Definition) -> Places:
+        """Connect, stand at the end of every topic, and only then name the run."""
+        shop, billing = (
+            psycopg.connect(
+                autocommit=True,
+                dbname=dbname,
+                host=environ["PGHOST"],
+                port=environ["PGPORT"],
+                user=environ["PGUSER"],
+                password=environ["PGPASSWORD"],
+            )
+            for dbname in ("shop", "billing")
+        )
+        reader = Reader(definition.kafka)
+        pattern = topic_pattern(definition.kafka.topic)
+        reader.follow(pattern, from_end=True)
+        since = outbox.new_id()
+        return cls(f"demo-{since}", since, shop, billing, reader, pattern)
+
+    def close(self) -> None:
+        """Close sessions and reader."""
+        self.reader.close()
+        self.shop.close()
+        self.billing.close()
+
+    def read_topics(self, seconds: float) -> None:
+        """Take in the records that have come."""
+        for arrived in self.reader.read(seconds):
+            self._count(arrived)
+
+    def read_topics_to_the_end(self) -> None:
+        """Take in every record that is in the topics now."""
+        self.reader.follow(self.pattern)
+        deadline = time.monotonic() + READ_SECONDS
+        while self.reader.behind() and time.monotonic() < deadline:
+            self.read_topics(0.2)
+
+    def _count(self, arrived: Arrival) -> None:
+        text = arrived.header("id")
+        if text is None:
+            return
+        event_id = UUID(text)
+        if arrived.header("correlation_id") == self.run:
+            self.delivered.append(event_id)
+        else:
+            self.others.add(event_id)
+
+    def written(self) -> list[UUID]:
+        """Read the ids of this run's outbox rows."""
+        return _ids(self.shop, WRITTEN, run=self.run)
+
+    def claimed(self) -> list[UUID]:
+        """Read the ids that billing's inbox has marked as handled."""
+        return self._ours(_ids(self.billing, CLAIMED, since=self.since))
+
+    def applied(self) -> list[UUID]:
+        """Read the event of each invoice."""
+        return self._ours(_ids(self.billing, APPLIED, since=self.since))
+
+    def _ours(self, ids: list[UUID]) -> list[UUID]:
+        return [each for each in ids if each not in self.others]
+
+
+def _ids(conn: psycopg.Connection, query: str, **values: object) -> list[UUID]:
+    try:
+        return [row[0] for row in conn.execute(query.encode(), values)]
+    except psycopg.errors.UndefinedTable:  # billing has not come to creating it yet
+        return []
