@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import string
 import uuid
 from collections.abc import Iterator
 
+from outbox_connectors import record
 from outbox_connectors.record import Row
 
 AGGREGATE_TYPES = ("order", "pay.ment-2", "X_9")
@@ -81,6 +83,29 @@ def rows(rng: random.Random, count: int, *, binary: bool) -> Iterator[Row]:
             causation_id=_optional(rng),
             headers=None if at % 4 == 1 else json_text(rng),
         )
+
+
+def largest(rng: random.Random, *, binary: bool) -> Row:
+    """Make the row that leaves no room: every field as long as its limit allows, and incompressible."""
+    inner = record.MAX_PAYLOAD_BYTES - 2
+    trace = "t" * record.MAX_TRACE_TEXT
+    return Row(
+        id=str(uuid.UUID(int=rng.getrandbits(128))),
+        aggregate_type=AGGREGATE_TYPES[0],
+        aggregate_id="k" * record.MAX_AGGREGATE_ID,
+        event_type="e" * record.MAX_EVENT_TYPE,
+        event_version=str(record.MIN_EVENT_VERSION),
+        payload=rng.randbytes(inner + 2) if binary else f'"{_noise(rng, inner)}"',
+        occurred_at="294276-12-31 23:59:59.999999+00",
+        traceparent=trace,
+        correlation_id=trace,
+        causation_id=trace,
+        headers=f'"{_noise(rng, record.MAX_HEADERS_BYTES - 2)}"',
+    )
+
+
+def _noise(rng: random.Random, length: int) -> str:
+    return "".join(rng.choices(string.ascii_letters + string.digits, k=length))
 
 
 def _pick(rng: random.Random, values: tuple[str, ...], at: int) -> str:
