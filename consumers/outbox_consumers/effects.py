@@ -13,7 +13,7 @@ from confluent_kafka import Message
 
 from outbox_consumers.counters import Counters
 from outbox_consumers.errors import Reject, Skip, TransactionEndedByHandler
-from outbox_consumers.event import TYPE_HEADER, Event, header, headers_of
+from outbox_consumers.event import ID_HEADER, TYPE_HEADER, Event, header, headers_of, pack
 from outbox_consumers.inbox import Claims
 from outbox_consumers.routes import Route, Routes
 from outbox_consumers.session import Session, Status
@@ -56,18 +56,33 @@ class Effects:
 
     def read(self, messages: Sequence[Message]) -> list[Event]:
         """Make events of the records that have a handler, in order."""
-        find, events = self._routes.find, []
+        handlers, new = self._routes.by_type, Event.__new__
+        events = []
         for message in messages:
-            headers = headers_of(message)
-            route = find(header(headers, TYPE_HEADER, 1))
-            if route is None:
-                continue
-            event = Event.of(message, headers)
+            headers = message.headers()
+            # Our own records, spelled out: this runs for every event of a bulk consumer.
+            if headers.__class__ is list and len(headers) > 1 and headers[1][0] == TYPE_HEADER:
+                route = handlers.get(headers[1][1])
+                first, text = headers[0]
+                if route is not None and first == ID_HEADER and text.__class__ is bytes and len(text) == 36:
+                    event = new(Event)
+                    event.message = message
+                    event.packed_id = pack(text)
+                    event._route = route
+                    events.append(event)
+                    continue
+            self._read_foreign(message, events)
+        return events
+
+    def _read_foreign(self, message: Message, events: list[Event]) -> None:
+        """Make the event of a record that is not laid out as the outbox does it, or has no handler."""
+        route = self._routes.by_type.get(header(headers_of(message), TYPE_HEADER, 1))
+        if route is not None:
+            event = Event.of(message)
             event._route = route
             if not event.has_own_id:
                 self._note_missing_id(event)
             events.append(event)
-        return events
 
     def together(self, events: Sequence[Event], deadline: float) -> int:
         """Apply a batch in one transaction and say how many of its events, from the front, are done.
@@ -232,13 +247,11 @@ def _rollback_on_error(session: Session) -> Iterator[None]:
 def _neighbours(events: Sequence[Event], start: int, limit: int) -> int:
     """Find the end of the run of events from `start` that are called in the same way."""
     first: Route = events[start]._route
-    end = start + 1
-    while end < min(limit, len(events)) and _alike(first, events[end]._route):
+    end, limit = start + 1, min(limit, len(events))
+    while end < limit and (events[end]._route is first or _alike(first, events[end]._route)):
         end += 1
     return end
 
 
 def _alike(one: Route, other: Route) -> bool:
-    if one.batch_of:
-        return one is other
-    return not other.batch_of and one.pipeline == other.pipeline
+    return not one.batch_of and not other.batch_of and one.pipeline == other.pipeline

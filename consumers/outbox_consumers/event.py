@@ -64,17 +64,15 @@ def position_id(topic: str, partition: int, offset: int) -> bytes:
 class Event:
     """One event. A handler reads it; a test builds it: `Event("OrderPlaced", {"total": 5}, key="42")`.
 
-    `attempt` counts from 1. `has_own_id` is False for a record without an id header: such an event is
-    recognised when Kafka delivers the same record again, but not when its producer sends it twice.
+    `has_own_id` is False for a record without an id header: such an event is recognised when Kafka
+    delivers the same record again, but not when its producer sends it twice.
     """
 
-    __slots__ = ("_data", "_headers", "_route", "attempt", "has_own_id", "message", "packed_id")
+    __slots__ = ("_attempt", "_data", "_route", "message", "packed_id")
 
     message: Message
     packed_id: bytes
-    has_own_id: bool
-    attempt: int
-    _headers: Headers
+    _attempt: int
     _data: Any
     _route: Any  # the consumer's own: the handler it has chosen
 
@@ -94,7 +92,7 @@ class Event:
     ) -> None:
         """Build an event for a unit test. A consumer makes its events from Kafka records."""
         packed = id.bytes if id else position_id(topic, partition, offset)
-        self._headers = [
+        record: Headers = [
             (ID_HEADER, str(UUID(bytes=packed)).encode()),
             (TYPE_HEADER, type.encode()),
             ("event_version", str(version).encode()),
@@ -102,32 +100,40 @@ class Event:
             ("headers", json.dumps(headers).encode() if headers is not None else None),
         ]
         value = data if data is None or isinstance(data, bytes) else json.dumps(data).encode()
-        self.message = Message(topic=topic, partition=partition, offset=offset, key=key.encode(), value=value)
+        self.message = Message(topic, partition, offset, key.encode(), value, record)
         self.packed_id = packed
-        self.has_own_id = True
-        self.attempt = 1
 
     @classmethod
-    def of(cls, message: Message, headers: Headers) -> Event:
+    def of(cls, message: Message) -> Event:
         """Make the event of a Kafka record without decoding more than its id."""
         event = cls.__new__(cls)
         event.message = message
-        event._headers = headers
-        event.attempt = 1
-        text = header(headers, ID_HEADER, 0)
-        event.has_own_id = text is not None
+        text = header(headers_of(message), ID_HEADER, 0)
         event.packed_id = pack(text) if text is not None else position_id(*event.position)
         return event
 
     def __repr__(self) -> str:
         topic, partition, offset = self.position
-        kind = (header(self._headers, TYPE_HEADER, 1) or b"").decode(errors="backslashreplace")
+        kind = (self._header(TYPE_HEADER, 1) or b"").decode(errors="backslashreplace")
         return f"<Event {kind} {self.id} {topic}/{partition}/{offset}>"
 
     @property
     def id(self) -> UUID:
         """The id its writer gave it: the same on every delivery, replay and redrive."""
         return UUID(bytes=self.packed_id)
+
+    @property
+    def has_own_id(self) -> bool:
+        """Whether the record carries an id, see `Event`."""
+        return self._header(ID_HEADER, 0) is not None
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt to handle the event this is, from 1."""
+        try:
+            return self._attempt
+        except AttributeError:
+            return 1
 
     @property
     def type(self) -> str:
@@ -146,7 +152,11 @@ class Event:
     @property
     def key(self) -> str:
         """The aggregate's id. Events of one key arrive in the order they were committed in."""
-        return _utf8("key", self.message.key()) or ""
+        key = self.message.key()
+        try:
+            return key.decode() if key else ""
+        except UnicodeDecodeError:
+            raise UnreadablePayload(f"key is not UTF-8: {key!r}") from None
 
     @property
     def data(self) -> Any:
@@ -194,7 +204,7 @@ class Event:
     @property
     def headers(self) -> Mapping[str, Any]:
         """The headers that the writer's application added; empty when there are none."""
-        value = header(self._headers, "headers", 7)
+        value = self._header("headers", 7)
         try:
             found = json.loads(value) if value else {}
         except ValueError as error:
@@ -204,7 +214,7 @@ class Event:
     @property
     def record_headers(self) -> Headers:
         """Every header of the Kafka record, as it came."""
-        return self._headers
+        return headers_of(self.message)
 
     @property
     def position(self) -> tuple[str, int, int]:
@@ -212,12 +222,12 @@ class Event:
         message = self.message
         return message.topic() or "", message.partition() or 0, message.offset() or 0
 
+    def _header(self, name: str, expected_at: int) -> bytes | None:
+        return header(headers_of(self.message), name, expected_at)
+
     def _text(self, name: str, expected_at: int) -> str | None:
-        return _utf8(f"header {name}", header(self._headers, name, expected_at))
-
-
-def _utf8(what: str, value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        raise UnreadablePayload(f"{what} is not UTF-8: {value!r}") from None
+        value = self._header(name, expected_at)
+        try:
+            return None if value is None else value.decode()
+        except UnicodeDecodeError:
+            raise UnreadablePayload(f"header {name} is not UTF-8: {value!r}") from None

@@ -183,7 +183,7 @@ class Loop:
         """Apply one record. When it fails, hold it, first of its partition, and say False."""
         events = self._effects.read([message])
         if events:
-            events[0].attempt = attempts + 1
+            events[0]._attempt = attempts + 1
             failure = self._alone(events[0])
             if failure is not None:
                 self._failed(events[0], failure, attempts, setbacks)
@@ -270,7 +270,7 @@ class Loop:
         if len(messages) == 1:
             self._source.store(messages)
         else:
-            self._source.store({partition_of(message): message for message in messages}.values())
+            self._source.store({(m.topic(), m.partition()): m for m in messages}.values())
 
     def _note_miss(self, cause: Exception) -> None:
         """Leave pipeline mode for good when batches fail in it whose events all succeed alone."""

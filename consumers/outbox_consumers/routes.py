@@ -30,10 +30,7 @@ class Routes:
     """The handlers of one consumer by event type."""
 
     def __init__(self) -> None:
-        self._by_type: dict[bytes | None, Route] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._by_type)
+        self.by_type: dict[object, Route] = {}  # by the header's bytes
 
     def add(self, route: Route) -> None:
         """Register a handler. Raises UsageError for a wrong signature or a type that has one already."""
@@ -43,13 +40,9 @@ class Routes:
         if route.batch_of < 0:
             raise UsageError(f"max_size={route.batch_of}: a batch holds at least one event")
         key = route.event_type.encode()
-        if key in self._by_type:
+        if key in self.by_type:
             raise UsageError(f"two handlers for {route.event_type}", remedy="keep one of them")
-        self._by_type[key] = route
-
-    def find(self, event_type: bytes | None) -> Route | None:
-        """Find the handler of an event type as it stands in the record's header."""
-        return self._by_type.get(event_type)
+        self.by_type[key] = route
 
 
 def check_signature(function: Callable[..., object], second: str) -> None:

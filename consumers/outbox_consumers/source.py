@@ -85,7 +85,7 @@ class Source:
             messages = rest
         else:
             messages = [first, *rest]
-        if any(message.error() for message in messages):
+        if [message for message in messages if message.error() is not None]:
             messages = [message for message in messages if not self._failed(message)]
         return messages
 

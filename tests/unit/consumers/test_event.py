@@ -11,14 +11,14 @@ from confluent_kafka import Message
 from outbox_connectors.record import HEADERS
 from outbox_consumers import Event
 from outbox_consumers.errors import Reject, UnreadablePayload
-from outbox_consumers.event import Headers, header, headers_of, pack, position_id
+from outbox_consumers.event import Headers, header, pack, position_id
 
 ID = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
 
 
 def event_of(value: bytes | None = b"{}", key: bytes | None = b"k", **headers: bytes | None) -> Event:
     message = Message(topic="t", partition=1, offset=7, key=key, value=value, headers=list(headers.items()))
-    return Event.of(message, headers_of(message))
+    return Event.of(message)
 
 
 def test_reads_every_header_of_the_contract() -> None:
