@@ -87,6 +87,8 @@ def _syntax_error(error: yaml.MarkedYAMLError, source: str) -> DefinitionError:
     remedy = "check indentation, colons and quotes"
     if "\\t" in problem:
         problem, remedy = "a tab where YAML wants blanks", "indent with blanks"
+    elif "but got '{'" in problem:
+        problem, remedy = "a { inside { } or [ ]", "put a ${...} there in quotes"
     elif "cannot start any token" in problem:
         remedy = "put the value in quotes"
     elif any(word in problem for word in ("alias", "anchor", "tag")):

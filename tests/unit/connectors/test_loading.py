@@ -109,6 +109,7 @@ def changed(old: str, new: str) -> str:
         (changed("  connector:", "  connector"), 4, "broken YAML"),
         ("pipeline: 'shop\n", 2, "broken YAML"),
         ("pipeline: shop\n\tpostgres: x\n", 2, "tab"),
+        ("a: {b: ${X}}\n", 1, "put a ${...} there in quotes"),
         ("a: @x\n", 1, "put the value in quotes"),
         ("a: *x\n", 1, "put it in quotes"),
         ("a: !x y\n", 1, "put it in quotes"),
