@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -69,7 +70,7 @@ class Roads:
 def build(servers: Servers, conn: psycopg.Connection[Any]) -> Roads:
     """Let `outboxctl apply` build ours, and the others beside it the way people do by hand."""
     definition = loading.load(DEFINITION_FILE, servers.environ)
-    subprocess.run([str(OUTBOXCTL), "-f", str(DEFINITION_FILE), "apply"], check=True)
+    subprocess.run([str(OUTBOXCTL), "-f", str(DEFINITION_FILE), "apply"], check=True, stdout=sys.stderr)
     client = ConnectClient(definition.connect)
     ours = Road(
         OURS,
@@ -97,7 +98,9 @@ def _build_by_hand(roads: Roads, road: Road, definition: Definition) -> None:
     roads.conn.execute(publication.format(name, table))
     roads.conn.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (road.slot,))
     spec = definition.kafka.aggregates[AGGREGATE_TYPE]
-    topics.create(definition.kafka, [replace(spec, name=road.topic)])
+    # Without this topic the logical messages of the others would block the connector of the defaults.
+    messages = replace(spec, name=f"{road.slot}.message", partitions=1)
+    topics.create(definition.kafka, [replace(spec, name=road.topic), messages])
     applied = roads.client.config(definition.connect.connector) or {}
     database = {key: value for key, value in applied.items() if key.startswith("database.")}
     render = connector_configs.tuned if road.way == TUNED else connector_configs.defaults
