@@ -183,5 +183,7 @@ def _unpack(folder: Path) -> None:
         with zipfile.ZipFile(jar) as archive:
             inner = next(name for name in archive.namelist() if name.endswith(".txz"))
             with archive.open(inner) as stream, tarfile.open(fileobj=stream, mode="r:xz") as tar:
-                tar.extractall(folder, filter="data")
+                if hasattr(tarfile, "data_filter"):  # since Python 3.11.4
+                    tar.extraction_filter = tarfile.data_filter
+                tar.extractall(folder)
         jar.unlink()
