@@ -31,7 +31,7 @@ class GroupFacts:
     group: GroupSample
     lag: int
     lag_seconds: float | None  # age of the oldest record it has not committed; None: too short a past
-    still_seconds: float  # for how long it has been seen not to commit
+    still_seconds: float  # for how long it has been seen to have records and not to commit
     growing: bool  # the lag never shrank while it was watched, and grew
 
 
@@ -48,13 +48,16 @@ class Facts:
     sender: Sender | None
     retained: int | None
     unconfirmed: int | None
+    undelivered: int | None  # what neither the slot nor Connect's stored offset has behind it
     wal_rate: float | None
     drain_rate: float | None  # bytes of WAL the consumer confirms per second
     insert_rate: float | None
     confirmed_still: float  # for how long the position has been seen not to move
     restart_still: float
     inserted_since: int | None  # rows since the position stood still
-    wal_since: int | None
+    pending_seconds: float  # how long rows have waited, for all that was seen of them
+    session_seconds: float  # how long the present consumer has been seen on the slot
+    offset_moved: bool  # Connect stored a new offset while the slot's position stood still
     groups: tuple[GroupFacts, ...]
     left: SecondsLeft | None  # while WAL piles up: the nearer end
     reserve: tuple[SecondsLeft, ...]  # how long it would last if consumption stopped now
@@ -125,13 +128,16 @@ def facts_of(history: History, sample: Sample, thresholds: Thresholds) -> Facts:
         sender=sender,
         retained=retained_bytes(postgres, slot),
         unconfirmed=unconfirmed_bytes(postgres, slot),
+        undelivered=_undelivered(postgres, slot, present),
         wal_rate=wal_rate,
         drain_rate=drain_rate,
         insert_rate=rate(points, lambda p: p.inserted),
         confirmed_still=confirmed_still,
         restart_still=_still(points, lambda p: p.restart),
         inserted_since=_since(still_from, present, lambda p: p.inserted),
-        wal_since=_since(still_from, present, lambda p: p.wal),
+        pending_seconds=_pending(points, still_from),
+        session_seconds=_still(points, lambda p: p.pid),
+        offset_moved=_offset_moved(points, still_from),
         groups=_groups(sample, points),
         left=_left(reserve, points, slot, retained_bytes(postgres, slot) or 0, thresholds),
         reserve=reserve,
@@ -158,6 +164,34 @@ def unconfirmed_bytes(postgres: PostgresSample | None, slot: Slot | None) -> int
     if postgres.server.in_recovery:
         return None
     return max(0, postgres.server.wal_position - slot.confirmed_lsn)
+
+
+def _undelivered(postgres: PostgresSample | None, slot: Slot | None, present: Point) -> int | None:
+    """Say how much WAL is certainly not on Kafka's side yet.
+
+    Debezium confirms to the slot only when the next record comes by, so after the last event of a
+    burst the stored offset is the better witness (seen on 3.7.0.Final without a ticker).
+    """
+    unconfirmed = unconfirmed_bytes(postgres, slot)
+    if unconfirmed is None or present.offset is None or present.wal is None:
+        return unconfirmed
+    return max(0, min(unconfirmed, present.wal - present.offset))
+
+
+def _pending(points: Sequence[Point], still_from: Point | None) -> float:
+    """Say how long the oldest row written since the position stood still has waited, at least."""
+    present = points[-1]
+    if still_from is None or still_from.inserted is None or present.inserted is None:
+        return 0.0
+    later = [p for p in points if p.at >= still_from.at and p.inserted is not None]
+    grown = [p.at for p in later if (p.inserted or 0) > still_from.inserted]
+    return present.at - grown[0] if grown else 0.0
+
+
+def _offset_moved(points: Sequence[Point], still_from: Point | None) -> bool:
+    if still_from is None:
+        return False
+    return len({p.offset for p in points if p.at >= still_from.at and p.offset is not None}) > 1
 
 
 def comparable(past: Sequence[Point], present: Point) -> tuple[tuple[Point, ...], tuple[str, ...]]:
@@ -289,9 +323,23 @@ def _group(group: GroupSample, now: GroupPoint, points: Sequence[Point]) -> Grou
         group=group,
         lag=now.lag,
         lag_seconds=_lag_seconds(points, now),
-        still_seconds=_still(points, committed),
+        still_seconds=_waiting(group.name, points),
         growing=len(seen) > 2 and seen == sorted(seen) and seen[-1] > seen[0],
     )
+
+
+def _waiting(name: str, points: Sequence[Point]) -> float:
+    """Say for how long a group has been seen with records to read and without a commit."""
+    present = points[-1].groups[name]
+    since = points[-1].at
+    for point in reversed(points):
+        seen = point.groups.get(name)
+        if seen is None:
+            continue
+        if seen.committed != present.committed or seen.lag == 0:
+            break
+        since = point.at
+    return points[-1].at - since
 
 
 def _lag_seconds(points: Sequence[Point], now: GroupPoint) -> float | None:

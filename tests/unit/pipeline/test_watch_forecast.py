@@ -18,6 +18,7 @@ from outbox_pipeline.watch.forecast import (
     forecasts,
 )
 from outbox_pipeline.watch.history import BUCKET_SECONDS, DAY_SECONDS, Bucket
+from outbox_pipeline.watch.sample import Slot
 from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import End, SecondsLeft
 from watch_samples import (
@@ -237,8 +238,8 @@ def test_without_cap_only_the_disk_ends_it() -> None:
         replace(SLOT, wal_status="reserved", invalidation_reason="idle_timeout"),
     ],
 )
-def test_slots_that_keep_nothing_have_no_end(slot: object) -> None:
-    assert forecasts((), (), HEALTHY, slot) == ()  # type: ignore[arg-type]
+def test_slots_that_keep_nothing_have_no_end(slot: Slot) -> None:
+    assert forecasts((), (), HEALTHY, slot) == ()
 
 
 def test_a_standby_shows_a_wrong_constant_and_is_not_believed() -> None:

@@ -367,6 +367,32 @@ def test_ticks_without_acknowledgement_are_a_dead_sink_even_without_events() -> 
     assert answer.key is Key.SINK_NOT_ACKING
 
 
+def test_an_offset_that_moves_is_a_sink_that_takes_events() -> None:
+    # Debezium confirms to the slot with the next record only; the stored offset is the better witness.
+    steps = growing(200)
+    moved = [with_connect(s, offset_lsn=WAL - 1000 + 20_000 * n) for n, s in enumerate(steps)]
+    assert verdict(*moved).key is not Key.SINK_NOT_ACKING
+
+
+def test_a_row_after_a_long_quiet_time_has_not_waited_for_that_time() -> None:
+    quiet = [later(HEALTHY, second) for second in range(0, 700, 10)]
+    row = with_outbox(later(HEALTHY, 705, wal=400), inserted=5001)
+    assert verdict(*quiet, row).key is Key.HEALTHY
+
+
+def test_a_consumer_that_just_came_back_has_not_waited_since_it_went() -> None:
+    gone = [with_outbox(down(later(HEALTHY, s, wal=s * 100)), inserted=5000 + s) for s in range(0, 200, 10)]
+    back = [with_outbox(later(HEALTHY, s, wal=s * 100), inserted=5000 + s) for s in range(200, 230, 10)]
+    assert verdict(*gone, *back).key is not Key.SINK_NOT_ACKING
+
+
+def test_kafka_gone_explains_that_connect_and_the_slot_are_gone_too() -> None:
+    """A worker keeps its state in Kafka: without it, REST hangs and the task ends (seen on 4.3.1)."""
+    answer = verdict(replace(down(), connect=CONNECT_GONE, kafka=KAFKA_GONE))
+    assert answer.key is Key.KAFKA_UNREACHABLE
+    assert outranked(answer) == {Key.CONNECT_UNREACHABLE, Key.CONSUMER_DOWN}
+
+
 # --- idle and stuck look alike -----------------------------------------------------------------
 
 
@@ -550,6 +576,22 @@ def test_a_group_that_commits_nothing_has_stopped() -> None:
     steps = [with_group(later(HEALTHY, s), end=5000 + s) for s in range(0, 140, 10)]
     assert verdict(*steps).key is Key.GROUP_STOPPED
     assert verdict(*steps[:6]).key is Key.HEALTHY
+
+
+def test_a_group_that_never_ran_is_judged_by_the_age_of_what_waits() -> None:
+    quiet = [with_group(later(HEALTHY, s), state="DEAD", members=0) for s in range(0, 600, 30)]
+    first = with_group(later(HEALTHY, 600), end=5001, state="DEAD", members=0)
+    answer = verdict(*quiet, first)
+    assert (answer.key, answer.severity) == (Key.GROUP_STOPPED, Severity.WARNING)
+    waiting = [with_group(later(HEALTHY, s), end=5001, state="DEAD", members=0) for s in range(600, 930, 30)]
+    assert verdict(*quiet, *waiting).severity is Severity.CRITICAL
+
+
+def test_a_group_is_not_behind_on_topics_it_does_not_read() -> None:
+    other = replace(
+        with_group(HEALTHY), kafka=replace(KAFKA, ends={**KAFKA.ends, ("outbox.event.x", 0): 900})
+    )
+    assert verdict(other).key is Key.HEALTHY
 
 
 def test_a_group_without_members_and_without_lag_is_no_news() -> None:

@@ -225,15 +225,14 @@ def sink_not_acking(facts: Facts) -> Finding | None:
         return None
     kafka = facts.sample.kafka
     unreachable = isinstance(kafka, Unseen) and not kafka.refused
-    lag = (sender.flush_lag or 0.0) if sender else 0.0
-    standing = max(facts.confirmed_still, lag)
     pending = bool(facts.inserted_since) or ticking(facts)
+    standing = unacknowledged_seconds(facts)
     if unreachable:
         if facts.consuming and facts.confirmed_still < facts.thresholds.stuck / 3:
             return None  # unreachable from here only
         if not facts.unconfirmed or not pending:
             return None
-    elif not (standing >= facts.thresholds.stuck and pending and facts.unconfirmed):
+    elif standing < facts.thresholds.stuck or not pending or not facts.undelivered:
         return None
     reason = (
         kafka.reason
@@ -247,8 +246,21 @@ def sink_not_acking(facts: Facts) -> Finding | None:
         f"the connector reads slot {slot.name} but has confirmed nothing for {duration(standing)}{rows}: "
         f"{reason}{waiting(facts)}{time_left(facts)}",
         "outboxctl doctor" if not unreachable else "start the brokers; the connector goes on by itself",
-        {"standing_seconds": standing, "flush_lag": lag, "inserted_since": facts.inserted_since},
+        {
+            "standing_seconds": standing,
+            "flush_lag": sender.flush_lag if sender else None,
+            "inserted_since": facts.inserted_since,
+        },
     )
+
+
+def unacknowledged_seconds(facts: Facts) -> float:
+    """Say for how long the present consumer has had something to deliver and delivered nothing."""
+    if facts.offset_moved:
+        return 0.0
+    waited = facts.confirmed_still if ticking(facts) else facts.pending_seconds
+    lag = facts.sender.flush_lag if facts.sender and facts.inserted_since else None
+    return max(min(waited, facts.session_seconds), lag or 0.0)
 
 
 def silent(facts: Facts) -> bool:
@@ -329,18 +341,18 @@ def heartbeat_missing(facts: Facts) -> Finding | None:
 def catching_up(facts: Facts) -> Finding | None:
     """The consumer works through a backlog."""
     slot = facts.slot
-    if slot is None or not slot.active or facts.unconfirmed is None:
+    if slot is None or not slot.active or facts.undelivered is None:
         return None
     came_back = any(p.pid is None or p.unseen for p in facts.past if facts.sample.at - p.at < 120)
     enough = facts.thresholds.quiet_bytes if not came_back else 64 * 1024
-    if facts.unconfirmed < enough:
+    if facts.undelivered < enough:
         return None
     eta = catch_up_seconds(facts)
     when = f", done in {duration(eta)}" if eta is not None else ""
     return Finding(
         Key.CATCHING_UP,
         urgency(facts, Severity.OK),
-        f"the connector works through a backlog of {size(facts.unconfirmed)} of WAL{when}",
+        f"the connector works through a backlog of {size(facts.undelivered)} of WAL{when}",
         "",
         {"drain_rate": facts.drain_rate, "wal_rate": facts.wal_rate},
     )
@@ -348,7 +360,7 @@ def catching_up(facts: Facts) -> Finding | None:
 
 def catch_up_seconds(facts: Facts) -> float | None:
     """Say when the consumer will be at the head. None: it is not gaining."""
-    if facts.unconfirmed is None or facts.drain_rate is None:
+    if facts.undelivered is None or facts.drain_rate is None:
         return None
     gain = facts.drain_rate - (facts.wal_rate or 0.0)
-    return facts.unconfirmed / gain if gain > 0 else None
+    return facts.undelivered / gain if gain > 0 else None
