@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 
 import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
 from outbox_connectors.masking import shown
-from outbox_connectors.profile import Version, render
-from outbox_pipeline import restart_guard
+from outbox_connectors.profile import render
+from outbox_pipeline import postgres, restart_guard
 from outbox_pipeline.connect import ConnectClient, ConnectorStatus
 from outbox_pipeline.connect_config import differences
 from outbox_pipeline.errors import Failed
 from outbox_pipeline.plan import Change, ObjectPlan, State, blocked
-from outbox_pipeline.postgres import server_major
 
 KIND = "connector"
 ABSENT = "absent"
@@ -79,7 +79,7 @@ def look(client: ConnectClient, definition: Definition, postgres_major: int) -> 
     return plan(live, None if live is None else client.status(name), wanted, name)
 
 
-def make(conn: psycopg.Connection[TupleRow], client: ConnectClient, definition: Definition) -> None:
+def make(client: ConnectClient, definition: Definition, postgres_major: int) -> None:
     """Register the wanted configuration and restart what has FAILED. Does not wait for the task.
 
     Raises Failed with Connect's own complaint when it refuses the configuration (nothing was changed
@@ -87,18 +87,22 @@ def make(conn: psycopg.Connection[TupleRow], client: ConnectClient, definition: 
     """
     name, version = definition.connect.connector, client.debezium_version()
     assert version is not None  # `look` was asked first
-    wanted = render(definition, debezium=version, postgres_major=server_major(conn))
+    wanted = render(definition, debezium=version, postgres_major=postgres_major)
     _refuse_invalid(client, wanted)
     live = client.config(name)
     if live is None:
         client.put_config(name, wanted)
         return
-    _refuse_risky(conn, client, definition, version)
+    restart_guard.protect(client, name, "apply", partial(_admin, definition))
     if any(_changes(live, wanted)):
         client.put_config(name, wanted)
     status = client.status(name)
     if status is not None and status.failed:
         client.restart(name, only_failed=True)
+
+
+def _admin(definition: Definition, database: str) -> psycopg.Connection[TupleRow]:
+    return postgres.connect(definition.postgres.admin, application_name="outboxctl", dbname=database)
 
 
 def _changes(live: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[Change, ...]:
@@ -121,12 +125,3 @@ def _refuse_invalid(client: ConnectClient, wanted: Mapping[str, str]) -> None:
             where=client.where,
             remedy="mend the definition; nothing was registered",
         )
-
-
-def _refuse_risky(
-    conn: psycopg.Connection[TupleRow], client: ConnectClient, definition: Definition, version: Version
-) -> None:
-    offset = client.offsets(definition.connect.connector)
-    if restart_guard.risky(offset, version):
-        transactions = restart_guard.open_transactions(conn, definition.postgres.publication)
-        restart_guard.refuse_if_risky("apply", offset, version, transactions)

@@ -57,6 +57,7 @@ def parts(
 
     A part looks at the live state when it is asked, so it sees what the parts before it made.
     """
+    major = server_major(conn)
     yield from postgres_parts(conn, definition, say=say)
     for spec in event_topics.specs(definition):
 
@@ -69,8 +70,8 @@ def parts(
     yield Part(
         debezium_connector.KIND,
         definition.connect.connector,
-        partial(debezium_connector.look, client, definition, server_major(conn)),
-        lambda _: debezium_connector.make(conn, client, definition),
+        partial(debezium_connector.look, client, definition, major),
+        lambda _: debezium_connector.make(client, definition, major),
     )
 
 
