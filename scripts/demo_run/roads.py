@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from abc import ABC, abstractmethod
@@ -19,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DEFINITION = "connectors/outbox.yaml"
 CONTROL = [sys.executable, "-c", "from outbox_pipeline.cli import main; main()", "-f", DEFINITION]
 GRACE_SECONDS = 30.0
+ENDED = re.compile(r"(Healthy|Exited)\s*$")  # the lines of `docker compose up` that tell how far it has come
+PROVISION_LOG = ("logs", "--no-log-prefix", "--tail=2", "provision")
 
 
 class Broken(Exception):
@@ -163,7 +166,9 @@ class Compose(Road):
         self.environ: Mapping[str, str] = {}
 
     def up(self) -> None:
-        self._compose("up", "--detach", "--build", "--wait")
+        self._compose("build", "--quiet", quiet=True)
+        self._compose("up", "--detach", "--wait", only=ENDED)
+        print("".join(f"      {line}\n" for line in self._asked(*PROVISION_LOG).splitlines()), end="")
         self.environ = self._environment()
         self.control("inbox", "init", PGDATABASE="billing", **self._as("billing_app"))
 
@@ -233,15 +238,21 @@ class Compose(Road):
             raise Broken(f"docker compose {' '.join(arguments)}: {_last_line(done.stderr)}")
         return done.stdout
 
-    def _compose(self, *arguments: str, quiet: bool = False) -> None:
+    def _compose(self, *arguments: str, quiet: bool = False, only: re.Pattern[str] | None = None) -> None:
         # Only the services named get the profile: `up` without names must not start shop and billing.
         named = any(word in ("billing", "connect") for word in arguments)
         profile = ["--profile", "demo"] if named else []
-        _run(["docker", "compose", *profile, *arguments], os.environ, quiet=quiet)
+        _run(["docker", "compose", *profile, *arguments], os.environ, quiet=quiet, only=only)
 
 
-def _run(command: Sequence[str], environ: Mapping[str, str], *, quiet: bool = False) -> None:
-    """Run a program; show what it says, indented, or with `quiet` only keep it for the error."""
+def _run(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    quiet: bool = False,
+    only: re.Pattern[str] | None = None,
+) -> None:
+    """Run a program and show what it says, indented: all of it, nothing, or `only` such lines, once each."""
     try:
         child = subprocess.Popen(
             command,
@@ -255,11 +266,12 @@ def _run(command: Sequence[str], environ: Mapping[str, str], *, quiet: bool = Fa
     except FileNotFoundError:
         raise Broken(f"there is no program {command[0]} here") from None
     assert child.stdout is not None
-    said = []
+    said: list[str] = []
     for line in child.stdout:
+        new = line not in said
         said.append(line)
-        if not quiet:
-            print(f"      {line}", end="", flush=True)
+        if not quiet and (only is None or (new and only.search(line))):
+            print(f"      {line.strip()}", flush=True)
     if child.wait() != 0:
         shown = " ".join(word for word in command if word not in CONTROL) or command[0]
         raise Broken(f"{shown}: {_last_line(''.join(said))}")
