@@ -6,9 +6,9 @@ import http.client
 import json
 import signal
 
+from local_stack import java
 from local_stack.errors import NotReady
 from local_stack.instance import Instance
-from local_stack.kafka import java_command, java_environment
 from local_stack.ports import HOST
 from local_stack.processes import Launch
 from local_stack.programs import Say, ensure_debezium, ensure_kafka
@@ -26,8 +26,8 @@ def prepare(instance: Instance, say: Say) -> Launch:
     )
     main = "org.apache.kafka.connect.cli.ConnectDistributed"
     return Launch(
-        argv=java_command(instance, libraries, "256m", main, str(config)),
-        environ={**java_environment(), "OUTBOX_CDC_PASSWORD": passwords["cdc"]},
+        argv=java.server(instance, "connect", libraries, main, str(config)),
+        environ={**java.environment(), "OUTBOX_CDC_PASSWORD": passwords["cdc"]},
         cwd=instance.folder,
         log=instance.log("connect"),
     )
@@ -68,5 +68,5 @@ SERVICE = Service(
     failure=("Caused by:", "Exception", "Error", " FATAL ", " ERROR "),
     stop_signal=signal.SIGTERM,
     start_seconds=150,
-    stop_seconds=30,
+    stop_seconds=60,  # the first time it writes its class archive
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -13,37 +12,17 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from local_stack import java
 from local_stack.errors import NotReady, StackError
 from local_stack.instance import Instance
 from local_stack.ports import HOST, is_open
 from local_stack.processes import Launch
-from local_stack.programs import Say, ensure_kafka, java, pinned
+from local_stack.programs import Say, ensure_kafka, pinned
 from local_stack.service import Service
-
-# The serial collector starts faster and takes less memory than G1; a heap this small is collected in no time.
-JVM = (
-    "-XX:+UseSerialGC",
-    "-Xshare:auto",
-    "-Xss512k",
-    "-XX:ReservedCodeCacheSize=96m",
-    "-Djava.awt.headless=true",
-)
-
-
-def java_command(instance: Instance, libraries: Path, heap: str, main: str, *arguments: str) -> list[str]:
-    """The command line of a Java program of Kafka's, logging to standard output."""
-    logging = instance.layout.runtime / "log4j2.properties"
-    flags = (*JVM, f"-Xmx{heap}", f"-Dlog4j2.configurationFile={logging}")
-    return [java(), *flags, "-cp", str(libraries / "*"), main, *arguments]
-
-
-def java_environment() -> dict[str, str]:
-    """The environment of a Java server: this one, without what would change the class path."""
-    return {name: value for name, value in os.environ.items() if name != "CLASSPATH"}
 
 
 def prepare(instance: Instance, say: Say) -> Launch:
-    java()
+    java.find()
     libraries = ensure_kafka(instance.layout, say)
     data = instance.data("kafka")
     config = instance.render("kafka.properties", "kafka.properties", data=data)
@@ -54,8 +33,8 @@ def prepare(instance: Instance, say: Say) -> Launch:
         _format(instance, libraries, config)
         formatted.touch()
     return Launch(
-        argv=java_command(instance, libraries, "256m", "kafka.Kafka", str(config)),
-        environ=java_environment(),
+        argv=java.server(instance, "kafka", libraries, "kafka.Kafka", str(config)),
+        environ=java.environment(),
         cwd=instance.folder,
         log=instance.log("kafka"),
     )
@@ -66,8 +45,8 @@ def _format(instance: Instance, libraries: Path, config: Path) -> None:
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     arguments = ("format", "--cluster-id", cluster, "--config", str(config), "--ignore-formatted")
     done = subprocess.run(
-        java_command(instance, libraries, "128m", "kafka.tools.StorageTool", *arguments),
-        env=java_environment(),
+        java.tool(instance, libraries, "kafka.tools.StorageTool", *arguments),
+        env=java.environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -106,5 +85,5 @@ SERVICE = Service(
     failure=("Caused by:", "Exception", "Error", " FATAL ", " ERROR "),
     stop_signal=signal.SIGTERM,
     start_seconds=120,
-    stop_seconds=30,
+    stop_seconds=60,  # the first time it writes its class archive
 )

@@ -1,10 +1,9 @@
-"""Find java and mvn on this machine; the pinned programs come from Maven, once, into .stack/lib."""
+"""The pinned programs: Maven fetches them once, into .stack/lib."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import platform
 import re
 import shutil
@@ -18,7 +17,6 @@ from local_stack.errors import StackError
 from local_stack.instance import file_lock
 from local_stack.layout import Layout
 
-JAVA_MINIMUM = 17
 MAJORS = (14, 15, 16, 17, 18)
 PLATFORMS = {
     ("Linux", "x86_64"): "linux-amd64",
@@ -28,27 +26,6 @@ PLATFORMS = {
 }
 ROOM = 500 * 2**20
 Say = Callable[[str], None]
-
-
-def java() -> str:
-    """The java to run servers with: that of JAVA_HOME, else the first on PATH; 17 or later."""
-    home = os.environ.get("JAVA_HOME", "")
-    found = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
-    if found is None:
-        place = f"in JAVA_HOME ({home})" if home else "on PATH"
-        raise StackError(
-            f"no java {place}", f"install a Java {JAVA_MINIMUM} runtime or later, or set JAVA_HOME"
-        )
-    done = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
-    version = re.search(r'version "(\d+)', done.stderr)
-    if version is None:
-        raise StackError(f"{found} -version tells no version", "set JAVA_HOME to a working Java")
-    if int(version[1]) < JAVA_MINIMUM:
-        raise StackError(
-            f"{found} is Java {version[1]}, Kafka needs {JAVA_MINIMUM} or later",
-            "set JAVA_HOME to a later one",
-        )
-    return found
 
 
 def ensure_kafka(layout: Layout, say: Say) -> Path:

@@ -10,6 +10,7 @@ from typing import TextIO
 from local_stack import connect, kafka, postgres
 from local_stack.errors import NotReady, StackError
 from local_stack.instance import Instance
+from local_stack.java import adopt_archive
 from local_stack.ports import require_free
 from local_stack.processes import Process, gone, kill_tree, launch, recorded, send
 from local_stack.programs import require_room
@@ -134,6 +135,8 @@ def stop(instance: Instance, names: Collection[str], progress: Progress) -> None
             if not gone(process, SERVICES[name].stop_seconds):
                 progress.say(name, f"did not end in {SERVICES[name].stop_seconds:.0f} s, killing it")
                 kill_tree(process)
+            else:
+                adopt_archive(instance, name)
             progress.say(name, "stopped")
         for name in group:
             if name in names:

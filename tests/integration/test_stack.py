@@ -310,6 +310,13 @@ def test_a_clone_that_the_server_cannot_enter_gets_a_folder_outside(tmp_path: Pa
 
 
 @pytest.mark.slow
+def test_an_orderly_stop_leaves_an_archive_for_a_quick_start(stack: Stack) -> None:
+    stack.stop("connect")
+    assert list((Layout().lib / "kafka").glob("connect-*.jsa"))
+    stack.start("connect")
+
+
+@pytest.mark.slow
 def test_kafka_and_connect_come_back_after_a_kill(stack: Stack) -> None:
     instance = load(Layout(), stack.name)
     before = {name: process(instance, name) for name in ("kafka", "connect")}
