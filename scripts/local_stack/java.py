@@ -1,7 +1,7 @@
 """Find Java and start programs of Kafka's with it, quickly from the second time on.
 
 A JVM spends most of its start on loading classes. The first run of a service writes the classes it loaded to
-an archive when it ends in an orderly way; later runs map that file instead (measured for Kafka: 3.3 instead of
+an archive when it ends in an orderly way; later runs map that file (measured for Kafka: 3.3 instead of
 5.8 seconds of CPU). An archive that does not fit, because Java or a jar was changed, is ignored by the JVM.
 """
 
