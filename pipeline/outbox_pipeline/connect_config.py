@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from outbox_connectors import masking
 from outbox_pipeline.errors import UsageError
-
-HIDDEN = "***"
-_SECRET = re.compile(r"password|secret|token|credential|passphrase|jaas\.config|api[._-]?key", re.IGNORECASE)
-_PLACEHOLDERS = re.compile(r"(\$\{[^}]*\})+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +29,19 @@ def differences(have: Mapping[str, str], want: Mapping[str, str]) -> tuple[Diffe
     """
     fields = sorted({*have, *want} - {"name"})
     return tuple(
-        Difference(field, shown(field, have.get(field)), shown(field, want.get(field)))
+        Difference(field, _shown(field, have.get(field)), _shown(field, want.get(field)))
         for field in fields
         if have.get(field) != want.get(field)
     )
 
 
-def shown(field: str, value: str | None) -> str | None:
-    """Give a property's value for people: a literal secret is hidden, a `${provider:...}` is not one."""
-    if value and _SECRET.search(field) and not _PLACEHOLDERS.fullmatch(value):
-        return HIDDEN
-    return value
-
-
 def literal_secrets(config: Mapping[str, str]) -> tuple[str, ...]:
     """Name the properties whose secret would be stored, readable by everybody who may ask Connect."""
-    return tuple(field for field, value in sorted(config.items()) if shown(field, value) == HIDDEN)
+    return tuple(field for field, value in sorted(config.items()) if masking.is_literal_secret(field, value))
+
+
+def _shown(field: str, value: str | None) -> str | None:
+    return None if value is None else masking.shown(field, value)
 
 
 def read_file(path: Path, name: str | None) -> tuple[str, dict[str, str]]:

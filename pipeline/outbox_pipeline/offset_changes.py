@@ -89,7 +89,7 @@ def _effect(conn: psycopg.Connection[Any], positions: Positions, wanted: int) ->
     confirmed = positions.confirmed or 0
     publication = positions.config.get("publication.name", "dbz_publication")
     try:
-        held = offsets.peek(conn, positions.slot_name, publication, wanted)
+        held = offsets.peek(conn, positions.slot_name, publication, wanted, positions.offset)
     except psycopg.Error as error:
         return None, str(error).splitlines()[0]
     return offsets.effect(held, wanted, confirmed, positions.offset), ""

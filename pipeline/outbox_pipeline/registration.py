@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from outbox_connectors import checks
+from outbox_connectors.findings import Finding
 from outbox_connectors.profile import Version
 from outbox_pipeline.connect import DEBEZIUM_POSTGRES, ConnectClient, ConnectorStatus, FieldError
 from outbox_pipeline.connect_config import Difference, differences, literal_secrets
@@ -23,6 +25,7 @@ class Registration:
     changes: tuple[Difference, ...]
     errors: tuple[FieldError, ...]
     literal_secrets: tuple[str, ...]
+    findings: tuple[Finding, ...]  # our own: the traps that Connect's validation does not see
 
     @property
     def action(self) -> str:
@@ -44,13 +47,17 @@ def require_debezium(client: ConnectClient) -> Version:
     return version
 
 
-def prepare(client: ConnectClient, name: str, config: Mapping[str, str]) -> Registration:
+def prepare(
+    client: ConnectClient, name: str, config: Mapping[str, str], *, postgres_major: int | None = None
+) -> Registration:
     """Let Connect validate a configuration and compare it with the one it has. Changes nothing.
 
     Raises Failed where the configuration wants Debezium's PostgreSQL connector and the worker has none.
     """
+    findings: Sequence[Finding] = ()
     if config.get("connector.class") == DEBEZIUM_POSTGRES:
-        require_debezium(client)
+        debezium = require_debezium(client)
+        findings = checks.check(config, debezium=debezium, postgres_major=postgres_major)
     have = client.config(name)
     return Registration(
         name=name,
@@ -58,6 +65,7 @@ def prepare(client: ConnectClient, name: str, config: Mapping[str, str]) -> Regi
         changes=differences(have or {}, config),
         errors=client.validate({**config, "name": name}),
         literal_secrets=literal_secrets(config),
+        findings=tuple(findings),
     )
 
 

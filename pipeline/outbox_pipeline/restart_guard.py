@@ -80,9 +80,7 @@ def reason_to_wait(
     if offset is None or offset.message_type not in risky_types(debezium):
         return ""
     if offset.message_type == "BEGIN":
-        return (
-            "rows could be lost: the stored offset is of type BEGIN, in front of an undelivered transaction"
-        )
+        return "rows could be lost: the stored offset is the BEGIN of an undelivered transaction"
     if not transactions:
         return ""
     more = f" and {len(transactions) - 1} more" if len(transactions) > 1 else ""

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from outbox_connectors import profile
+from outbox_connectors import checks, profile
 from outbox_connectors.errors import ExitCode
 from outbox_pipeline import connect_config, postgres, registration, restart_guard
 from outbox_pipeline.cli import Invocation, output, pass_invocation
@@ -82,7 +82,8 @@ for command in (pause, resume, stop, restart, delete, offsets):
 def list_(invocation: Invocation, place: Place) -> None:
     """List every connector with its state.
 
-    The states of its tasks and its version stand beside it."""
+    The states of its tasks and its version stand beside it.
+    """
     with place.client() as client:
         found = client.statuses()
     if invocation.json:
@@ -117,16 +118,22 @@ def status(invocation: Invocation, place: Place, name: str | None) -> int:
 @pass_place
 @pass_invocation
 def validate(invocation: Invocation, place: Place, name: str | None, json_file: Path | None) -> int:
-    """Let Connect validate a configuration. It overlooks much: see also outboxctl doctor."""
-    with _wanted(place, name, json_file) as (target, config):
-        errors = target.client.validate({**config, "name": target.name})
+    """Let Connect validate a configuration.
+
+    Connect overlooks much, so our own checks are made too (outboxctl doctor makes all of them).
+    Exit code 1 when Connect refuses it, 5 or 4 by the worst finding of our own.
+    """
+    with _wanted(place, name, json_file) as (target, config, major):
+        plan = registration.prepare(target.client, target.name, config, postgres_major=major)
     if invocation.json:
-        output.json_document({"connector": target.name, "errors": _error_documents(errors)})
+        document = {"errors": _error_documents(plan.errors), "findings": _finding_documents(plan.findings)}
+        output.json_document({"connector": plan.name, **document})
     else:
-        _show_errors(errors)
-        if not errors:
-            output.line(f"{target.name}: Connect finds nothing wrong with {len(config)} properties")
-    return ExitCode.FAILED if errors else ExitCode.OK
+        _show_errors(plan.errors)
+        _show_findings(plan)
+        if not plan.errors:
+            output.line(f"{plan.name}: Connect finds nothing wrong with {len(config)} properties")
+    return ExitCode.FAILED if plan.errors else checks.worst(list(plan.findings)).exit_code
 
 
 @connectors.command()
@@ -153,8 +160,8 @@ def register(
     Exit code 1 when Connect refuses the configuration or the task fails while it is watched, 7 when
     the update would restart a task at a moment at which rows could be lost.
     """
-    with _wanted(place, name, json_file) as (target, config):
-        plan = registration.prepare(target.client, target.name, config)
+    with _wanted(place, name, json_file) as (target, config, major):
+        plan = registration.prepare(target.client, target.name, config, postgres_major=major)
         if not invocation.json:
             _show_plan(plan, dry_run)
         if plan.errors:
@@ -178,24 +185,27 @@ def register(
 @contextmanager
 def _wanted(
     place: Place, name: str | None, json_file: Path | None
-) -> Iterator[tuple[Target, dict[str, str]]]:
-    """Open the target and get its configuration: from the JSON file, else rendered from the definition."""
+) -> Iterator[tuple[Target, dict[str, str], int | None]]:
+    """Open the target and get its configuration: from the JSON file, else rendered from the definition.
+
+    The third is the server's major version, None where nobody had to ask it.
+    """
     if json_file is not None:
         given, config = connect_config.read_file(json_file, name)
         with place.target(given) as target:
-            yield target, config
+            yield target, config, None
         return
     with place.target(name) as target:
         definition = place.definition()
         if definition is None or target.name != definition.connect.connector:
-            yield target, target.config()
+            yield target, target.config(), None
             return
         version = registration.require_debezium(target.client)
         with target.database(definition.postgres.connector.database) as conn:
             major = postgres.server_major(conn)
         for finding in profile.protected_overrides(definition, debezium=version, postgres_major=major):
             output.warning(f"{finding.cause}; {finding.remedy}")
-        yield target, profile.render(definition, debezium=version, postgres_major=major)
+        yield target, profile.render(definition, debezium=version, postgres_major=major), major
 
 
 def _show_plan(plan: Registration, dry_run: bool) -> None:
@@ -209,6 +219,12 @@ def _show_plan(plan: Registration, dry_run: bool) -> None:
             output.line(f"  - {change.field} = {change.have}")
         else:
             output.line(f"  ~ {change.field} = {change.have} -> {change.want}")
+    _show_findings(plan)
+
+
+def _show_findings(plan: Registration) -> None:
+    for finding in plan.findings:
+        output.warning(f"{finding.severity}: {finding.cause}; {finding.remedy}")
     if plan.literal_secrets:
         names = ", ".join(plan.literal_secrets)
         output.warning(f"{names} would be stored readable for all; use ${{env:NAME}} or ${{file:path:key}}")
@@ -233,6 +249,13 @@ def _error_documents(errors: Sequence[FieldError]) -> list[dict[str, str]]:
     return [{"field": error.field, "message": error.message} for error in errors]
 
 
+def _finding_documents(findings: Sequence[checks.Finding]) -> list[dict[str, str]]:
+    return [
+        {"code": f.code, "severity": f.severity, "cause": f.cause, "remedy": f.remedy, "source": f.source}
+        for f in findings
+    ]
+
+
 def _plan_document(plan: Registration, dry_run: bool) -> dict[str, Any]:
     return {
         "connector": plan.name,
@@ -240,4 +263,5 @@ def _plan_document(plan: Registration, dry_run: bool) -> dict[str, Any]:
         "dry_run": dry_run,
         "changes": [{"field": c.field, "have": c.have, "want": c.want} for c in plan.changes],
         "errors": _error_documents(plan.errors),
+        "findings": _finding_documents(plan.findings),
     }

@@ -31,7 +31,9 @@ def offsets() -> None:
 @pass_place
 @pass_invocation
 def show(invocation: Invocation, place: Place, name: str | None) -> int:
-    """Show the stored offset and the slot's positions as X/Y, and what a start would meet.
+    """Show the stored offset beside the slot.
+
+    Positions are written X/Y, as PostgreSQL does; the verdict says what a start would meet.
 
     Exit code 5 when a start would fail or skip events, 4 for a warning.
     """
@@ -46,7 +48,7 @@ def show(invocation: Invocation, place: Place, name: str | None) -> int:
 
 
 @offsets.command("set")
-@click.argument("position")
+@click.argument("position", metavar="X/Y")
 @name_argument
 @accept_loss_option
 @dry_run_option
@@ -62,7 +64,7 @@ def set_(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Let a STOPPED connector resume at POSITION (X/Y), after counting what that skips.
+    """Let a STOPPED connector resume at X/Y.
 
     The rows that the slot still holds are read (not consumed) to count those that would be skipped
     and those that would be sent again. Refused (exit code 7) when any would be skipped, or when that
@@ -88,7 +90,9 @@ def set_(
 def reset(
     invocation: Invocation, place: Place, name: str | None, accept_loss: bool, dry_run: bool, yes: bool
 ) -> None:
-    """Forget where a STOPPED connector resumes: it then starts where its slot stands.
+    """Forget where a STOPPED connector resumes.
+
+    It then starts where its slot stands.
 
     Refused (exit code 7) where the slot is missing or lost, because a start would skip what was
     written meanwhile, unless --accept-loss.

@@ -13,7 +13,11 @@ SELECT
     max(('x' || encode(m.commit_at, 'hex'))::bit(64)::bigint) AS commit_at,
     count(*) FILTER (WHERE m.kind = 'I') AS rows,
     count(*) FILTER (WHERE m.kind = 'I' AND m.lsn <= %(position)s::text::pg_lsn) AS rows_up_to_position,
-    bool_or(m.lsn = %(position)s::text::pg_lsn) AS meets_position
+    count(*) FILTER (
+        WHERE m.kind = 'I' AND m.xid::text = %(stored_xid)s AND m.lsn <= %(stored)s::text::pg_lsn
+    ) AS rows_delivered,
+    bool_or(m.kind = 'I' AND m.lsn = %(position)s::text::pg_lsn)
+        AND NOT bool_or(m.kind = 'B' AND m.lsn = %(position)s::text::pg_lsn) AS meets_position
 FROM message AS m
 GROUP BY m.xid::text
 ORDER BY commit_at
