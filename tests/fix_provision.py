@@ -35,7 +35,11 @@ class Site:
     """A database to provision, as the superuser unless the definition says otherwise."""
 
     database: Database
-    definition: Definition
+    document: Mapping[str, Any]  # the definition file
+
+    @property
+    def definition(self) -> Definition:
+        return loads(json.dumps(self.document), source="outbox.yaml", environ={})
 
     @property
     def writer(self) -> str:
@@ -56,9 +60,12 @@ class Site:
 
 
 class NewSite(Protocol):
-    """Make a site; keyword arguments are sections of the definition file."""
+    """Make a site; keyword arguments are sections of the definition file, laid over its own.
 
-    def __call__(self, server: Stack, admin: str = "", **sections: Mapping[str, Any]) -> Site: ...
+    `password` is the connector's role's; by default one that only a correct verifier lets in.
+    """
+
+    def __call__(self, server: Stack, password: str = PASSWORD, **sections: Mapping[str, Any]) -> Site: ...
 
 
 @pytest.fixture(params=MAJORS, ids=lambda major: f"pg{major}")
@@ -85,14 +92,14 @@ def new_site(
 ) -> NewSite:
     """A factory of sites; the writer's role exists, the connector's does not."""
 
-    def create(server: Stack, admin: str = "", **sections: Mapping[str, Any]) -> Site:
+    def create(server: Stack, password: str = PASSWORD, **sections: Mapping[str, Any]) -> Site:
         database = new_database(server)
         writer, user = f"{pipeline_name}_app", f"{pipeline_name}_cdc"
         own_roles(server, user)
         own_roles(server, writer)
         with database.connect() as conn:
             conn.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(writer), PASSWORD))
-        return Site(database, _definition(pipeline_name, database, admin, sections))
+        return Site(database, overlaid(_document(pipeline_name, database, password), sections))
 
     return create
 
@@ -103,26 +110,36 @@ def site(new_site: NewSite, server: Stack) -> Site:
     return new_site(server)
 
 
-def _definition(
-    name: str, database: Database, admin: str, sections: Mapping[str, Mapping[str, Any]]
-) -> Definition:
+def overlaid(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay changes over a document, mapping by mapping."""
+    nested = {
+        key: overlaid(document.get(key, {}), value) if isinstance(value, Mapping) else value
+        for key, value in changes.items()
+    }
+    return {**document, **nested}
+
+
+def _document(name: str, database: Database, password: str) -> dict[str, Any]:
     environ = database.server.environ
-    document: dict[str, dict[str, Any]] = {
+    return {
+        "pipeline": name,
         "postgres": {
-            "admin": admin or database.conninfo,
+            "admin": database.conninfo,
             "connector": {
                 "host": environ["PGHOST"],
                 "port": int(environ["PGPORT"]),
                 "database": database.name,
                 "user": f"{name}_cdc",
                 "password": "${env:OUTBOX_CDC_PASSWORD}",
-                "role_password": PASSWORD,
+                "role_password": password,
             },
         },
         "outbox": {"writers": [f"{name}_app"]},
-        "kafka": {"client": {"bootstrap.servers": environ["OUTBOX_KAFKA_BOOTSTRAP"]}},
+        "kafka": {
+            "client": {"bootstrap.servers": environ["OUTBOX_KAFKA_BOOTSTRAP"]},
+            "topic": f"{name}.{{aggregate_type}}",
+            "defaults": {"partitions": 2, "replication_factor": 1},
+            "aggregates": {"order": {}},
+        },
         "connect": {"url": environ["OUTBOX_CONNECT_URL"]},
     }
-    for section, values in sections.items():
-        document[section] = {**document.get(section, {}), **values}
-    return loads(json.dumps({"pipeline": name, **document}), source="outbox.yaml", environ={})

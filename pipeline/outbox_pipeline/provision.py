@@ -28,6 +28,7 @@ from outbox_pipeline.connect import ConnectClient
 from outbox_pipeline.errors import Failed, OutboxError, Unreachable
 from outbox_pipeline.plan import ObjectPlan, Plan, State, blocked
 from outbox_pipeline.postgres import server_major
+from outbox_pipeline.topics import TopicState
 
 Say = Callable[[str], None]
 
@@ -59,14 +60,7 @@ def parts(
     """
     major = server_major(conn)
     yield from postgres_parts(conn, definition, say=say)
-    for spec in event_topics.specs(definition):
-
-        def look(name: str = spec.name) -> ObjectPlan:
-            wanted = next(spec for spec in event_topics.specs(definition) if spec.name == name)
-            live = topics.inspect(definition.kafka, [name])[name]
-            return event_topics.plan(live, wanted, add_partitions=add_partitions)
-
-        yield Part(event_topics.KIND, spec.name, look, partial(event_topics.make, definition))
+    yield from _topic_parts(definition, add_partitions)
     yield Part(
         debezium_connector.KIND,
         definition.connect.connector,
@@ -91,6 +85,23 @@ def postgres_parts(
     yield Part(publications.KIND, name, partial(_publication, conn, definition), execute)
     make_slot = partial(_make_slot, conn, definition, say)
     yield Part(slots.KIND, definition.postgres.slot, partial(_slot, conn, definition), make_slot)
+
+
+def _topic_parts(definition: Definition, add_partitions: bool) -> Iterator[Part]:
+    """List the topics. The first look describes all of them in one go, each later one its own."""
+    wanted = {spec.name: spec for spec in event_topics.specs(definition)}
+    described: dict[str, TopicState | None] = {}
+    fresh = True
+
+    def look(name: str) -> ObjectPlan:
+        nonlocal fresh
+        if name not in described:
+            described.update(topics.inspect(definition.kafka, wanted if fresh else [name]))
+            fresh = False
+        return event_topics.plan(described.pop(name), wanted[name], add_partitions=add_partitions)
+
+    for name in wanted:
+        yield Part(event_topics.KIND, name, partial(look, name), partial(event_topics.make, definition))
 
 
 def plan(

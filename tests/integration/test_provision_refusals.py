@@ -13,9 +13,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import ExecStatus
 
-from fix_provision import PASSWORD, NewSite, Site
+from fix_provision import PASSWORD, NewSite, Site, overlaid
 from fix_stack import Stack
-from outbox_connectors.definition import Definition, Secret
 from outbox_connectors.errors import Failed
 from outbox_pipeline import provision
 from outbox_pipeline.plan import ObjectPlan, State
@@ -28,8 +27,8 @@ def place(new_site: NewSite, postgres: Stack) -> Site:
     return new_site(postgres)
 
 
-def with_postgres(site: Site, **changed: Any) -> Definition:
-    return replace(site.definition, postgres=replace(site.definition.postgres, **changed))
+def with_postgres(site: Site, **changed: Any) -> Site:
+    return replace(site, document=overlaid(site.document, {"postgres": changed}))
 
 
 @contextmanager
@@ -174,8 +173,7 @@ def test_an_operator_s_own_autovacuum_settings_stay(place: Site) -> None:
 
 
 def test_no_password_to_create_the_role_with(place: Site) -> None:
-    login = replace(place.definition.postgres.connector, role_password=Secret(""))
-    site = Site(place.database, with_postgres(place, connector=login))
+    site = with_postgres(place, connector={"role_password": ""})
     assert "role_password is empty" in refusal(site).problem
 
 
@@ -329,7 +327,7 @@ def limited(place: Site, own_roles: Callable[[Stack, str], None]) -> Callable[..
                 owner = sql.SQL("ALTER DATABASE {} OWNER TO {}")
                 conn.execute(owner.format(sql.Identifier(place.database.name), sql.Identifier(name)))
         conninfo = make_conninfo(place.database.conninfo, user=name, password=PASSWORD)
-        return Site(place.database, with_postgres(place, admin=Secret(conninfo)))
+        return with_postgres(place, admin=conninfo)
 
     return create
 
@@ -376,6 +374,6 @@ def test_before_16_only_a_superuser_makes_replication_roles(
         text = "CREATE ROLE {} LOGIN CREATEROLE REPLICATION PASSWORD {}"
         conn.execute(sql.SQL(text).format(sql.Identifier(name), PASSWORD))
     conninfo = make_conninfo(site.database.conninfo, user=name, password=PASSWORD)
-    found = planned(Site(site.database, with_postgres(site, admin=Secret(conninfo))), "role")
+    found = planned(with_postgres(site, admin=conninfo), "role")
     assert found.state is State.BLOCKED
     assert "as a superuser" in found.remedy or "run as a superuser" in found.remedy

@@ -6,6 +6,7 @@ imported when they are called, so that `outboxctl --help` stays fast.
 
 from __future__ import annotations
 
+import _thread
 import importlib
 import os
 import signal
@@ -122,9 +123,18 @@ def _report(error: Exception, as_json: bool, code: ExitCode) -> None:
     output.error(str(error))
 
 
+def _unraisable(found: sys.UnraisableHookArgs) -> None:
+    """Raise a Ctrl-C again that came where nothing can be raised, such as inside a destructor."""
+    if issubclass(found.exc_type, KeyboardInterrupt):
+        _thread.interrupt_main()
+    else:
+        sys.__unraisablehook__(found)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run `outboxctl` and exit: every error becomes one line and a documented exit code."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    sys.unraisablehook = _unraisable
     arguments = _hoisted(sys.argv[1:] if argv is None else argv)
     # The flags are needed even where click fails before it has parsed them.
     debug, as_json = "--debug" in arguments, "--json" in arguments

@@ -1,0 +1,412 @@
+"""`outboxctl plan | apply | destroy | render` on a whole pipeline: PostgreSQL, Kafka and Connect for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, LiteralString
+
+import pytest
+from psycopg import sql
+
+from fix_provision import NewSite, Site, overlaid
+from fix_stack import Stack
+from outbox_pipeline import topics
+from outbox_pipeline.connect import ConnectClient
+
+pytestmark = pytest.mark.stack
+
+PROGRAM = Path(sys.executable).with_name("outboxctl")
+PATIENCE_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A site with its definition file, and `outboxctl` for it."""
+
+    site: Site
+    folder: Path
+
+    def changed(self, **sections: Mapping[str, Any]) -> Pipeline:
+        """The same pipeline with other sections in its file."""
+        document = overlaid(self.site.document, sections)
+        return Pipeline(Site(self.site.database, document), self.folder)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        file = self.folder / f"outbox-{len(list(self.folder.iterdir()))}.yaml"
+        file.write_text(json.dumps(self.site.document), "utf-8")
+        return subprocess.Popen(
+            [PROGRAM, "-f", str(file), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "NO_COLOR": "1"},
+        )
+
+    def run(self, *arguments: str) -> Answer:
+        with self.start(*arguments) as process:
+            out, err = process.communicate(timeout=180)
+        assert "Traceback" not in out + err
+        for secret in self.secrets():
+            assert secret not in out + err
+        return Answer(process.returncode, out, err)
+
+    def secrets(self) -> tuple[str, ...]:
+        environ = self.site.database.server.environ
+        return environ["PGPASSWORD"], environ["OUTBOX_CDC_PASSWORD"]
+
+    def plan(self) -> dict[str, str]:
+        """How every object stands that is not as defined."""
+        objects = self.run("--json", "plan").document()["objects"]
+        return {f"{o['kind']} {o['name']}": o["state"] for o in objects if o["state"] != "present"}
+
+    def client(self) -> ConnectClient:
+        return ConnectClient(self.site.definition.connect)
+
+    def sql(self, text: LiteralString) -> list[Any]:
+        name = self.site.definition.postgres
+        filled = sql.SQL(text).format(
+            publication=sql.Identifier(name.publication), slot=sql.Literal(name.slot)
+        )
+        with self.site.database.connect() as conn:
+            cursor = conn.execute(filled)
+            return cursor.fetchall() if cursor.description else []
+
+
+@pytest.fixture
+def pipeline(new_site: NewSite, stack: Stack, tmp_path: Path) -> Iterator[Pipeline]:
+    """A pipeline of its own on the test stack, destroyed with its data at the end."""
+    site = new_site(stack, stack.environ["OUTBOX_CDC_PASSWORD"])
+    made = Pipeline(site, tmp_path)
+    yield made
+    made.run("destroy", "--yes", "--data")
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_from_nothing_to_a_proven_way_and_back(pipeline: Pipeline) -> None:
+    before = pipeline.run("plan")
+    assert before.code == 3
+    applied = pipeline.run("apply")
+    assert (applied.code, applied.err.count("created")) == (0, 9)
+    assert "proved: task running after 1" in applied.out
+    assert "canary from PostgreSQL to Kafka in" in applied.out
+    assert pipeline.run("plan").code == 0
+
+    again = pipeline.run("--json", "apply")
+    assert again.code == 0
+    assert {one["state"] for one in again.document()["objects"]} == {"present"}
+    assert again.document()["proof"]["canary_seconds"] > 0
+
+    pipeline.sql("DROP PUBLICATION {publication}")
+    name = pipeline.site.definition.postgres.publication
+    dropped = pipeline.run("plan")
+    assert dropped.code == 3
+    assert f"missing    publication  {name}" in dropped.out
+    mended = pipeline.run("apply")
+    assert mended.code == 0
+    assert "skips, without any error, rows of public.outbox" in mended.err
+    assert pipeline.run("plan").code == 0
+
+
+def test_destroy_takes_what_apply_made_and_keeps_events(pipeline: Pipeline) -> None:
+    assert pipeline.run("apply", "--no-wait").code == 0
+    dry = pipeline.run("--json", "destroy", "--dry-run")
+    assert {one["action"] for one in dry.document()["objects"]} == {"remove", "keep"}
+    assert pipeline.plan() == {}
+    asked = pipeline.run("destroy")
+    assert asked.code == 2
+    assert "add --yes" in asked.err
+
+    done = pipeline.run("--json", "destroy", "--yes").document()["objects"]
+    assert {one["kind"]: one["action"] for one in done} == {
+        "connector": "removed", "slot": "removed", "publication": "removed", "role": "removed",
+        "topic": "keep", "table": "keep",
+    }  # fmt: skip
+    left = pipeline.plan()
+    assert not [title for title in left if title.startswith(("table", "topic"))]
+    again = pipeline.run("--json", "destroy", "--yes").document()["objects"]
+    assert {one["action"] for one in again} == {"absent", "keep"}
+    assert pipeline.run("apply", "--no-wait").code == 0, "and it can be made again"
+
+
+def test_destroy_leaves_what_cannot_be_ours(pipeline: Pipeline) -> None:
+    pipeline.sql("CREATE TABLE customers (id int PRIMARY KEY)")
+    pipeline.sql("CREATE PUBLICATION {publication} FOR TABLE customers")
+    pipeline.sql("SELECT pg_create_logical_replication_slot({slot}, 'test_decoding')")
+    done = pipeline.run("--json", "destroy", "--yes").document()["objects"]
+    assert [(one["kind"], one["action"], one["why"]) for one in done][1:3] == [
+        ("slot", "keep", f"it is for test_decoding in database {pipeline.site.database.name}"),
+        ("publication", "keep", "it publishes public.customers too"),
+    ]
+
+
+def test_a_connector_that_drifted_is_shown_field_by_field_and_set_right(pipeline: Pipeline) -> None:
+    assert pipeline.run("apply", "--no-wait").code == 0
+    name = pipeline.site.definition.connect.connector
+    with pipeline.client() as client:
+        config = client.config(name)
+        assert config is not None
+        plain = pipeline.site.database.server.environ["OUTBOX_CDC_PASSWORD"]
+        client.put_config(name, {**config, "poll.interval.ms": "500", "database.password": plain})
+    found = pipeline.run("--json", "plan").document()["objects"][-1]
+    assert found["state"] == "different"
+    assert found["changes"] == [
+        {"field": "database.password", "have": "***", "want": "${env:OUTBOX_CDC_PASSWORD}"},
+        {"field": "poll.interval.ms", "have": "500", "want": config["poll.interval.ms"]},
+    ]
+    assert pipeline.run("apply", "--no-wait").code == 0
+    assert pipeline.plan() == {}
+
+
+def test_a_failed_task_is_named_and_started_again(pipeline: Pipeline) -> None:
+    assert pipeline.run("apply", "--no-wait").code == 0
+    name = pipeline.site.definition.connect.connector
+    pipeline.sql("DROP PUBLICATION {publication}")
+    with pipeline.client() as client:
+        client.restart(name)
+        until(lambda: (status := client.status(name)) is not None and status.failed)
+    plan = pipeline.plan()
+    assert plan[f"connector {name}"] == "different"
+    assert pipeline.run("apply").code == 0
+    assert pipeline.plan() == {}
+
+
+def test_a_connector_that_was_stopped_stays_stopped(pipeline: Pipeline) -> None:
+    assert pipeline.run("apply", "--no-wait").code == 0
+    name = pipeline.site.definition.connect.connector
+    with pipeline.client() as client:
+        client.stop(name)
+    answer = pipeline.run("apply")
+    assert answer.code == 1
+    assert f"outboxctl connectors resume {name}" in answer.err
+
+
+def test_a_connector_of_another_slot_is_not_taken_over(pipeline: Pipeline) -> None:
+    assert pipeline.run("apply", "--no-wait").code == 0
+    other = pipeline.changed(postgres={"slot": f"{pipeline.site.definition.pipeline}_other"})
+    answer = other.run("apply", "--no-wait")
+    assert answer.code == 1
+    assert "exists for something else: slot.name is" in answer.err
+    pipeline.run("destroy", "--yes")
+    other.run("destroy", "--yes")
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ({"snapshot.mode": "nonsense"}, "snapshot.mode"),
+        ({"database.password": "${env:NOBODY_SET_THIS}"}, "password authentication failed"),
+        ({"database.port": "1"}, "refused"),
+        ({"transforms.outbox.type": "org.example.Nothing"}, "transforms.outbox.type"),
+    ],
+)
+def test_a_connector_that_connect_refuses(pipeline: Pipeline, config: dict[str, str], complaint: str) -> None:
+    answer = pipeline.changed(connect={"config": config}).run("apply")
+    assert answer.code == 1
+    assert complaint in answer.err
+    assert answer.err.count("error:") == 1
+    with pipeline.client() as client:
+        assert client.config(pipeline.site.definition.connect.connector) is None
+
+
+def test_a_broken_configuration_that_connect_calls_fine_ends_the_wait(pipeline: Pipeline) -> None:
+    """Validation finds nothing wrong with an undefined predicate; the task fails at its start."""
+    broken = pipeline.changed(connect={"config": {"transforms.outbox.predicate": "nobody"}})
+    answer = broken.run("apply")
+    assert answer.code == 1
+    assert "FAILED" in answer.err
+
+
+def test_a_topic_with_fewer_partitions_needs_a_word(pipeline: Pipeline) -> None:
+    assert pipeline.run("apply", "--no-wait").code == 0
+    wider = pipeline.changed(kafka={"defaults": {"partitions": 4}})
+    answer = wider.run("plan")
+    assert "has 2 partitions, the definition asks for 4" in answer.out
+    assert wider.run("apply", "--no-wait").code == 1
+    assert wider.run("apply", "--no-wait", "--add-partitions").code == 0
+    assert wider.plan() == {}
+    assert pipeline.plan() == {f"connector {wider.site.definition.connect.connector}": "different"}
+
+
+def test_a_topic_is_never_narrowed(pipeline: Pipeline) -> None:
+    config = {"retention.ms": "600000", "max.message.bytes": "2000000"}
+    assert pipeline.changed(kafka={"defaults": {"config": config}}).run("apply", "--no-wait").code == 0
+    shorter = pipeline.changed(kafka={"defaults": {"config": {**config, "retention.ms": "60000"}}})
+    answer = shorter.run("apply", "--no-wait")
+    assert answer.code == 1
+    assert "retention.ms is 600000, and 60000 could delete or refuse events" in answer.err
+    longer = pipeline.changed(kafka={"defaults": {"config": {**config, "retention.ms": "-1"}}})
+    assert longer.run("apply", "--no-wait").code == 0
+    name = pipeline.site.definition.kafka.topic_of("order")
+    state = topics.inspect(pipeline.site.definition.kafka, [name])[name]
+    assert state is not None
+    assert state.config["retention.ms"] == "-1"
+
+
+# -- several at once, and interrupted ----------------------------------------------------------------
+
+
+def test_two_at_once_take_turns(pipeline: Pipeline) -> None:
+    first, second = pipeline.start("apply", "--no-wait"), pipeline.start("apply", "--no-wait")
+    said = [process.communicate(timeout=180)[1] for process in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0), said
+    assert pipeline.plan() == {}
+    created = [text.count(": created") for text in said]
+    assert sorted(created) == [0, 9]
+
+
+@pytest.mark.parametrize("step", [2, 6, 8])
+def test_ctrl_c_after_any_step_leaves_something_to_go_on_with(pipeline: Pipeline, step: int) -> None:
+    with pipeline.start("apply", "--no-wait") as process:
+        assert process.stderr is not None
+        for _ in range(step):
+            process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode in (0, 1)
+    assert "Traceback" not in err
+    if process.returncode == 1:
+        assert "interrupted; what was done before stays done" in err
+        assert out == ""
+    assert pipeline.run("apply", "--no-wait").code == 0
+    assert pipeline.plan() == {}
+
+
+def test_ctrl_c_while_the_slot_waits_leaves_no_slot(pipeline: Pipeline) -> None:
+    with open_transaction(pipeline), pipeline.start("apply", "--no-wait") as process:
+        assert process.stderr is not None
+        while "open transactions, the oldest is" not in (line := process.stderr.readline()):
+            assert line
+        until(lambda: pipeline.sql("SELECT 1 FROM pg_replication_slots WHERE slot_name = {slot}") != [])
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        assert process.returncode == 1
+        until(lambda: pipeline.sql("SELECT 1 FROM pg_replication_slots WHERE slot_name = {slot}") == [])
+    assert pipeline.run("apply", "--no-wait").code == 0
+
+
+@contextmanager
+def open_transaction(pipeline: Pipeline) -> Iterator[None]:
+    """Keep a transaction open that has written."""
+    with pipeline.site.database.connect() as conn, conn.transaction(force_rollback=True):
+        conn.execute("CREATE TABLE unfinished (id int)")
+        yield
+
+
+# -- systems that do not answer ----------------------------------------------------------------------
+
+
+def test_without_kafka_the_rest_is_still_looked_at(pipeline: Pipeline) -> None:
+    deaf = pipeline.changed(kafka={"client": {"bootstrap.servers": "127.0.0.1:1"}})
+    answer = deaf.run("--json", "plan")
+    assert answer.code == 6
+    objects = answer.document()["objects"]
+    unseen = {one["kind"] for one in objects if one["unseen"]}
+    assert unseen == {"topic"}
+    assert "127.0.0.1:1" in next(one["why"] for one in objects if one["kind"] == "topic")
+    applied = deaf.run("apply", "--no-wait")
+    assert applied.code == 6
+    assert "slot" in applied.err, "everything in PostgreSQL was made before"
+
+
+def test_without_connect_the_rest_is_still_looked_at(pipeline: Pipeline) -> None:
+    deaf = pipeline.changed(connect={"url": "http://127.0.0.1:1"})
+    answer = deaf.run("plan")
+    assert answer.code == 6
+    assert "could not be looked at" in answer.out
+    assert deaf.run("doctor").code in (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ("password=wrong", "password authentication failed"),
+        ("port=1", "refused"),
+        ("user=nobody_at_all", "nobody_at_all"),
+        ("sslmode=require", "SSL"),
+        ("'", "libpq can read"),
+    ],
+)
+def test_without_postgres_there_is_one_line(pipeline: Pipeline, change: str, complaint: str) -> None:
+    conninfo = f"{pipeline.site.database.conninfo} {change}"
+    answer = pipeline.changed(postgres={"admin": conninfo}).run("plan")
+    assert answer.code in (2, 6)
+    assert complaint in answer.err
+    assert answer.err.count("\n") == 1
+
+
+# -- what can be read without changing anything ------------------------------------------------------
+
+
+def test_the_script_for_a_dba(pipeline: Pipeline) -> None:
+    shown = pipeline.run("plan", "--sql")
+    assert shown.code == 3
+    assert "CREATE TABLE" in shown.out
+    assert "SCRAM-SHA-256" not in shown.out
+    assert "\\password" in shown.out
+    with_verifier = pipeline.run("plan", "--sql", "--verifier")
+    assert "PASSWORD 'SCRAM-SHA-256$4096:" in with_verifier.out
+    assert pipeline.run("plan", "--verifier").code == 2
+
+
+def test_the_plan_as_json_has_its_agreed_fields(pipeline: Pipeline) -> None:
+    document = pipeline.run("--json", "plan").document()
+    assert document["differences"] == len(document["objects"]) - 1
+    for one in document["objects"]:
+        assert {"kind", "name", "state", "changes", "statement"} <= one.keys()
+    connector = json.loads(document["objects"][-1]["statement"])
+    assert connector["database.password"] == "${env:OUTBOX_CDC_PASSWORD}"
+    assert pipeline.run("apply", "--dry-run", "--json").document() == document
+
+
+def test_render_explains_each_property(pipeline: Pipeline) -> None:
+    config = pipeline.run("render").document()["config"]
+    assert config["slot.name"] == pipeline.site.definition.postgres.slot
+    given = pipeline.run("render", "--debezium", "3.6.3.Final", "--postgres", "16", "--explain")
+    assert given.code == 0
+    assert "plugin.name = pgoutput" in given.out
+    assert pipeline.run("render", "--debezium", "latest").code == 2
+
+
+def test_the_doctor_finds_a_sound_pipeline_and_a_sick_one(pipeline: Pipeline) -> None:
+    assert pipeline.run("apply").code == 0
+    sound = pipeline.run("--json", "doctor")
+    codes = {found["code"] for found in sound.document()["findings"]}
+    assert sound.code == 4
+    assert codes <= {"no-ticker", "idle-transactions", "wal-unbounded", "wal-sender-timeout"}
+    pipeline.sql("ALTER TABLE outbox ALTER COLUMN payload SET DEFAULT '{{}}'")
+    pipeline.sql("DROP PUBLICATION {publication}")
+    pipeline.sql("DROP TRIGGER keep_copy_rows_apart ON outbox")
+    sick = pipeline.run("--json", "doctor")
+    codes = {found["code"] for found in sick.document()["findings"]}
+    assert sick.code == 5
+    assert codes >= {"publication-missing", "default-on-nullable", "no-row-trigger"}
+    for found in sick.document()["findings"]:
+        assert found["cause"]
+        assert found["source"]
