@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeAlias, overload
 from uuid import UUID
 
 import psycopg
@@ -55,6 +55,7 @@ DEFAULT_TABLE = "public.outbox"
 CHUNK_ROWS = 1000
 CHUNK_BYTES = 4_000_000
 
+Connection: TypeAlias = "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]"
 ParamStyle = Literal["pyformat", "format", "named", "qmark", "numeric", "numeric_dollar"]
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 _COMMENT = re.compile(r"^--.*$", re.M)
@@ -135,7 +136,7 @@ def add(
         occurred_at=occurred_at,
     )
     query, values = _one(one, table)
-    _check_transaction(conn, allow_autocommit)
+    _check_connection(conn, psycopg.Connection, allow_autocommit)
     # A cursor of the plain kind: the connection's own cursor_factory may not know %(name)s.
     with psycopg.Cursor(conn) as cursor:
         cursor.execute(query, values)
@@ -174,7 +175,7 @@ async def add_async(
         occurred_at=occurred_at,
     )
     query, values = _one(one, table)
-    _check_transaction(conn, allow_autocommit)
+    _check_connection(conn, psycopg.AsyncConnection, allow_autocommit)
     async with psycopg.AsyncCursor(conn) as cursor:
         await cursor.execute(query, values)
     return one.id
@@ -193,7 +194,7 @@ def add_many(
     thousand at a time. Raises EventError for the first bad one and UsageError, as `add` does.
     """
     ids, chunks = _many(events, table)
-    _check_transaction(conn, allow_autocommit)
+    _check_connection(conn, psycopg.Connection, allow_autocommit)
     with psycopg.Cursor(conn) as cursor:
         for query, values in chunks:
             cursor.execute(query, values)
@@ -209,7 +210,7 @@ async def add_many_async(
 ) -> list[UUID]:
     """Write events on an AsyncConnection; see `add_many`."""
     ids, chunks = _many(events, table)
-    _check_transaction(conn, allow_autocommit)
+    _check_connection(conn, psycopg.AsyncConnection, allow_autocommit)
     async with psycopg.AsyncCursor(conn) as cursor:
         for query, values in chunks:
             await cursor.execute(query, values)
@@ -239,6 +240,10 @@ def statement(
     `format`, `qmark` and `numeric` with a tuple; `numeric_dollar` is `$1`, for asyncpg. Parameters
     are str, int, bytes, None and an aware datetime, which every driver can send. Execute it in the
     transaction of the data. Raises EventError.
+
+        cursor.execute(*outbox.statement(event))                # Django, psycopg2: inside atomic()
+        text, values = outbox.statement(event, "named")
+        session.execute(sqlalchemy.text(text), values)          # SQLAlchemy
     """
     name, values = _named_statement(event)
     text = " ".join(_COMMENT.sub("", statements.get(name)).split())
@@ -345,9 +350,14 @@ def _identifier(table: str | TableName) -> sql.Identifier:
     return sql.Identifier(*parts)
 
 
-def _check_transaction(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], allowed: bool) -> None:
-    """Refuse a connection on which the event would be committed apart from its data."""
-    if conn.autocommit and not allowed and conn.info.transaction_status == TransactionStatus.IDLE:
+def _check_connection(conn: object, kind: type[Connection], allow_autocommit: bool) -> None:
+    """Refuse what is no connection, and one on which the event would be committed apart from its data."""
+    if not isinstance(conn, kind):
+        raise UsageError(
+            f"conn is a {type(conn).__module__}.{type(conn).__qualname__}, not a psycopg.{kind.__name__}",
+            remedy="give the driver's own connection, or execute outbox.statement()",
+        )
+    if conn.autocommit and not allow_autocommit and conn.info.transaction_status == TransactionStatus.IDLE:
         raise UsageError(
             "the connection is in autocommit mode, the event would be committed without its data",
             remedy="open conn.transaction() around both, or pass allow_autocommit=True",

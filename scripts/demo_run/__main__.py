@@ -100,8 +100,14 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--stack", choices=("local", "compose"), default="local", help="default: local")
     parser.add_argument("--name", default="local", help="with --stack local: which of the local stacks")
-    parser.add_argument("--orders", type=int, default=ORDERS, help=f"default: {ORDERS}")
+    parser.add_argument("--orders", type=_count, default=ORDERS, help=f"default: {ORDERS}")
     return parser.parse_args()
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError("at least one order")
+    return int(text)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

@@ -50,6 +50,8 @@ class Places:
                 port=environ["PGPORT"],
                 user=environ["PGUSER"],
                 password=environ["PGPASSWORD"],
+                options="",
+                application_name="demo",
             )
             for dbname in ("shop", "billing")
         )

@@ -24,6 +24,11 @@ ENDED = re.compile(r"(Healthy|Exited)\s*$")  # the lines of `docker compose up` 
 PROVISION_LOG = ("logs", "--no-log-prefix", "--tail=2", "provision")
 
 
+def surroundings() -> dict[str, str]:
+    """Give this process's environment without what could lead a client to another server."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PG", "OUTBOX_"))}
+
+
 class Broken(Exception):
     """The demo cannot go on: one line says why."""
 
@@ -71,7 +76,7 @@ class Road(ABC):
 
     def control(self, *arguments: str, **changed: str) -> None:
         """Run outboxctl against the stack and show what it says. Raises Broken when it fails."""
-        _run([*CONTROL, *arguments], {**os.environ, **self.environ, **changed})
+        _run([*CONTROL, *arguments], {**surroundings(), **self.environ, **changed})
 
 
 class Local(Road):
@@ -150,7 +155,7 @@ class Local(Road):
     def _spawn(self, name: str, command: list[str], changed: Mapping[str, str]) -> subprocess.Popen[bytes]:
         log = self.log(name).open("ab")
         self._logs.append(log)
-        environ = {**os.environ, **self.environ, **changed}
+        environ = {**surroundings(), **self.environ, **changed}
         return subprocess.Popen(
             command, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
@@ -271,7 +276,7 @@ def _run(
         new = line not in said
         said.append(line)
         if not quiet and (only is None or (new and only.search(line))):
-            print(f"      {line.strip()}", flush=True)
+            print(f"      {(line.strip() if only else line.rstrip())}", flush=True)
     if child.wait() != 0:
         shown = " ".join(word for word in command if word not in CONTROL) or command[0]
         raise Broken(f"{shown}: {_last_line(''.join(said))}")

@@ -220,6 +220,23 @@ def test_autocommit_needs_an_open_transaction(conn: psycopg.Connection, database
         assert len(rows(single)) == 4
 
 
+def test_what_is_no_connection_is_refused_by_name(conn: psycopg.Connection, database: Database) -> None:
+    wrong: Any = conn.cursor()
+    with pytest.raises(UsageError, match=r"conn is a psycopg\.Cursor, not a psycopg\.Connection; give"):
+        outbox.add_many(wrong, [placed(1)])
+
+    async def mixed_up() -> None:
+        async with await psycopg.AsyncConnection.connect(database.conninfo) as other:
+            wrong: Any = other
+            with pytest.raises(UsageError, match=r"AsyncConnection, not a psycopg\.Connection"):
+                outbox.add_many(wrong, [placed(1)])
+            wrong = conn
+            with pytest.raises(UsageError, match=r"not a psycopg\.AsyncConnection"):
+                await outbox.add_many_async(wrong, [placed(1)])
+
+    asyncio.run(mixed_up())
+
+
 def test_a_savepoint_takes_its_events_with_it(conn: psycopg.Connection) -> None:
     outbox.add_many(conn, [placed(1, {})])
     with conn.transaction(force_rollback=True):
