@@ -78,7 +78,7 @@ def test_sql_file_says_what_it_does(path: Path) -> None:
 
 
 def test_no_sql_in_python() -> None:
-    """SQL in Python hides from whoever reads the sql folders; only words that steer a session stand in place."""
+    """SQL in Python hides from whoever reads the sql folders; words that steer a session may stay."""
     steering = re.compile(r"(BEGIN|COMMIT|ROLLBACK|(UN)?LISTEN)\b")
     found = [
         f"{path.relative_to(ROOT)}:{call.lineno}"
