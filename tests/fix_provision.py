@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, LiteralString, Protocol
 
 import psycopg
 import pytest
@@ -25,8 +28,10 @@ from fix_stack import Database, Stack
 from outbox_connectors.definition import Definition
 from outbox_connectors.loading import loads
 from outbox_pipeline import postgres
+from outbox_pipeline.connect import ConnectClient
 
 MAJORS = tuple(int(major) for major in os.environ.get("OUTBOX_TEST_MAJORS", "14 15 16 17 18").split())
+PROGRAM = Path(sys.executable).with_name("outboxctl")
 PASSWORD = "wörd with $ and 'quote'"
 
 
@@ -108,6 +113,80 @@ def new_site(
 def site(new_site: NewSite, server: Stack) -> Site:
     """An empty database on each major, and a definition for it."""
     return new_site(server)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A site with its definition file, and `outboxctl` for it."""
+
+    site: Site
+    folder: Path
+
+    def changed(self, **sections: Mapping[str, Any]) -> Pipeline:
+        """The same pipeline with other sections in its file."""
+        document = overlaid(self.site.document, sections)
+        return Pipeline(Site(self.site.database, document), self.folder)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        file = self.folder / f"outbox-{len(list(self.folder.iterdir()))}.yaml"
+        file.write_text(json.dumps(self.site.document), "utf-8")
+        return subprocess.Popen(
+            [PROGRAM, "-f", str(file), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "NO_COLOR": "1"},
+        )
+
+    def run(self, *arguments: str) -> Answer:
+        with self.start(*arguments) as process:
+            out, err = process.communicate(timeout=180)
+        assert "Traceback" not in out + err
+        for secret in self.secrets():
+            assert secret not in out + err
+        return Answer(process.returncode, out, err)
+
+    def secrets(self) -> tuple[str, ...]:
+        environ = self.site.database.server.environ
+        return environ["PGPASSWORD"], environ["OUTBOX_CDC_PASSWORD"]
+
+    def plan(self) -> dict[str, str]:
+        """How every object stands that is not as defined."""
+        objects = self.run("--json", "plan").document()["objects"]
+        return {f"{o['kind']} {o['name']}": o["state"] for o in objects if o["state"] != "present"}
+
+    def client(self) -> ConnectClient:
+        return ConnectClient(self.site.definition.connect)
+
+    def sql(self, text: LiteralString) -> list[Any]:
+        name = self.site.definition.postgres
+        filled = sql.SQL(text).format(
+            publication=sql.Identifier(name.publication), slot=sql.Literal(name.slot)
+        )
+        with self.site.database.connect() as conn:
+            cursor = conn.execute(filled)
+            return cursor.fetchall() if cursor.description else []
+
+
+@pytest.fixture
+def pipeline(new_site: NewSite, stack: Stack, tmp_path: Path) -> Iterator[Pipeline]:
+    """A pipeline of its own on the test stack, destroyed with its data at the end."""
+    site = new_site(stack, stack.environ["OUTBOX_CDC_PASSWORD"])
+    made = Pipeline(site, tmp_path)
+    yield made
+    made.run("destroy", "--yes", "--data")
 
 
 def overlaid(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

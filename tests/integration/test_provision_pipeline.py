@@ -3,103 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, LiteralString
 
 import pytest
-from psycopg import sql
 
-from fix_provision import NewSite, Site, overlaid
-from fix_stack import Stack
+from fix_provision import Pipeline
 from outbox_pipeline import topics
-from outbox_pipeline.connect import ConnectClient
 
 pytestmark = pytest.mark.stack
 
-PROGRAM = Path(sys.executable).with_name("outboxctl")
 PATIENCE_SECONDS = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    code: int
-    out: str
-    err: str
-
-    def document(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.out)
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """A site with its definition file, and `outboxctl` for it."""
-
-    site: Site
-    folder: Path
-
-    def changed(self, **sections: Mapping[str, Any]) -> Pipeline:
-        """The same pipeline with other sections in its file."""
-        document = overlaid(self.site.document, sections)
-        return Pipeline(Site(self.site.database, document), self.folder)
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        file = self.folder / f"outbox-{len(list(self.folder.iterdir()))}.yaml"
-        file.write_text(json.dumps(self.site.document), "utf-8")
-        return subprocess.Popen(
-            [PROGRAM, "-f", str(file), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "NO_COLOR": "1"},
-        )
-
-    def run(self, *arguments: str) -> Answer:
-        with self.start(*arguments) as process:
-            out, err = process.communicate(timeout=180)
-        assert "Traceback" not in out + err
-        for secret in self.secrets():
-            assert secret not in out + err
-        return Answer(process.returncode, out, err)
-
-    def secrets(self) -> tuple[str, ...]:
-        environ = self.site.database.server.environ
-        return environ["PGPASSWORD"], environ["OUTBOX_CDC_PASSWORD"]
-
-    def plan(self) -> dict[str, str]:
-        """How every object stands that is not as defined."""
-        objects = self.run("--json", "plan").document()["objects"]
-        return {f"{o['kind']} {o['name']}": o["state"] for o in objects if o["state"] != "present"}
-
-    def client(self) -> ConnectClient:
-        return ConnectClient(self.site.definition.connect)
-
-    def sql(self, text: LiteralString) -> list[Any]:
-        name = self.site.definition.postgres
-        filled = sql.SQL(text).format(
-            publication=sql.Identifier(name.publication), slot=sql.Literal(name.slot)
-        )
-        with self.site.database.connect() as conn:
-            cursor = conn.execute(filled)
-            return cursor.fetchall() if cursor.description else []
-
-
-@pytest.fixture
-def pipeline(new_site: NewSite, stack: Stack, tmp_path: Path) -> Iterator[Pipeline]:
-    """A pipeline of its own on the test stack, destroyed with its data at the end."""
-    site = new_site(stack, stack.environ["OUTBOX_CDC_PASSWORD"])
-    made = Pipeline(site, tmp_path)
-    yield made
-    made.run("destroy", "--yes", "--data")
 
 
 def until(reached: Callable[[], bool]) -> None:
