@@ -127,7 +127,10 @@ class Transport:
                 headers={"Accept": "application/json"},
             )
         except requests.exceptions.SSLError as error:
-            raise self._unreachable(f"TLS failed: {_reason(error)}", "check connect.auth.ca_file") from error
+            raise self._unreachable(
+                f"TLS failed: {_reason(error)}",
+                "check connect.auth.ca_file, and connect.auth.cert_file where the server asks for one",
+            ) from error
         except requests.exceptions.ReadTimeout as error:
             problem = f"no answer to {method} {path} within {timeout:.0f} s"
             raise self._unreachable(problem, "look at the worker's log") from error

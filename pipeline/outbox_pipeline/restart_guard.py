@@ -95,17 +95,19 @@ def protect(
 ) -> None:
     """Raise Refused when `action`, which restarts or stops the connector's task, could lose rows now.
 
-    `database` connects to the database it is given the name of; it is called only when the stored
-    offset is of a risky type. Nothing is changed.
+    `database` connects to the database it is given the name of; it is called only when open
+    transactions decide. Nothing is changed.
     """
     offset = client.offsets(name)
     debezium = running_version(client, name)
     if offset is None or offset.message_type not in risky_types(debezium):
         return
-    config = client.config(name) or {}
-    with database(config.get("database.dbname", "")) as conn:
-        transactions = open_transactions(conn, config.get("publication.name", "dbz_publication"))
-    reason = reason_to_wait(offset, debezium, transactions)
+    reason = reason_to_wait(offset, debezium, ())
+    if not reason:
+        config = client.config(name) or {}
+        with database(config.get("database.dbname", "")) as conn:
+            transactions = open_transactions(conn, config.get("publication.name", "dbz_publication"))
+        reason = reason_to_wait(offset, debezium, transactions)
     if reason:
         raise Refused(f"{action} of connector {name} refused, {reason}", remedy=_remedy(offset))
 

@@ -168,10 +168,8 @@ def seen(ward: Ward) -> dict[str, Seen]:
     names = [*CASES, SOUND]
     found = {case: _registered(ward, case, number) for number, case in enumerate(names)}
     for number, case in enumerate(names):
-        assert until(lambda n=number, c=case: _settled(ward, n, c)), (
-            case,
-            ward.client.status(ward.prefix(number)),
-        )
+        settled = until(partial(_settled, ward, number, case))
+        assert settled, (case, ward.client.status(ward.prefix(number)))
     ward.road.add()
     arrived = {number: f"{ward.prefix(number)}.event.order" for number in range(len(names))}
     here = [n for n, c in enumerate(names) if c == SOUND or CASES[c].event_topic]

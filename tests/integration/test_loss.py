@@ -22,7 +22,7 @@ from local_stack.instance import load
 from local_stack.layout import Layout
 from loss_lab import ALL_MESSAGES, Lab, Road, definition_of, delivered, interleave
 from outbox_connectors.definition import Connect, ConnectAuth
-from outbox_pipeline import topics
+from outbox_pipeline import restart_guard, topics
 from outbox_pipeline.connect import ConnectClient, SourceOffset
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
@@ -103,7 +103,7 @@ def crash_stack() -> Iterator[Stack]:
     """A stack of its own, because its Connect is killed."""
     with fix_stack.in_use(STACK):
         fix_stack.run(STACK, "reset")
-        fix_stack.run(STACK, "up")
+        fix_stack.run(STACK, "up", "--set", "max_prepared_transactions=10")
         yield Stack(STACK, variables(load(Layout(), STACK)))
     fix_stack.run(STACK, "reset")
 
@@ -164,6 +164,20 @@ def _step_back(lab: Lab, road: Road, stored: SourceOffset) -> None:
     lab.client.stop(road.connector)
     lab.client.set_offset(road.connector, stored.lsn_commit - 1)
     lab.client.resume(road.connector)
+
+
+def test_the_restart_guard_sees_a_prepared_transaction(outcomes: dict[str, Outcome]) -> None:
+    """No process holds it, yet its rows come when it commits; the shared stack has none of its kind."""
+    road = outcomes["commits while down, a row stored"].road
+    publication = road.definition.postgres.publication
+    road.conn.execute("BEGIN")
+    road.add(road.conn)
+    road.written.pop()  # it is rolled back below
+    road.conn.execute("PREPARE TRANSACTION 'two-phase'")
+    (found,) = restart_guard.open_transactions(road.conn, publication)
+    assert (found.pid, found.gid, found.user) == (None, "two-phase", "postgres")
+    road.conn.execute("ROLLBACK PREPARED 'two-phase'")
+    assert restart_guard.open_transactions(road.conn, publication) == ()
 
 
 @pytest.mark.parametrize("case", OURS)
