@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
@@ -99,7 +100,8 @@ def _options() -> argparse.Namespace:
         description="Send orders through the whole road, kill processes on the way, compare the ids.",
     )
     parser.add_argument("--stack", choices=("local", "compose"), default="local", help="default: local")
-    parser.add_argument("--name", default="local", help="with --stack local: which of the local stacks")
+    local = os.environ.get("OUTBOX_STACK", "local")
+    parser.add_argument("--name", default=local, help=f"with --stack local: which one (default: {local})")
     parser.add_argument("--orders", type=_count, default=ORDERS, help=f"default: {ORDERS}")
     return parser.parse_args()
 
