@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import psycopg
+from confluent_kafka import KafkaException
 
 from benchmarks import backlog, connector_configs, consumers, latency, loops, startup, table
 from benchmarks.measures import Figure, Goal, lines
 from benchmarks.roads import build
 from benchmarks.rounds import Say
 from benchmarks.servers import Servers, running
+from outbox_connectors.errors import OutboxError
 
 _ALL = ("postgres", "kafka", "connect")
 NEEDS = {"latency": _ALL, "backlog": _ALL, "consumers": ("postgres", "kafka"), "cli": ()}
@@ -41,43 +44,54 @@ QUICK = Size(1, 5, 1, 30_000, 2, 60_000, 8_000, 7)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Parse the command line, measure, print."""
+    """Parse the command line, measure, print. What was measured before a failure is printed all the same."""
     options = _options(argv)
     started = time.monotonic()
 
     def say(text: str) -> None:
         print(f"bench {time.monotonic() - started:4.0f} s  {text}", file=sys.stderr, flush=True)
 
-    size = QUICK if options.quick else FULL
     parts = options.only or PARTS
     figures: list[Figure] = []
+    failure = ""
+    try:
+        for some in _measured(options, parts, say):
+            figures += some
+    except (subprocess.SubprocessError, psycopg.Error, KafkaException, OutboxError, TimeoutError) as error:
+        failure = str(error)
+    if figures:
+        seconds = time.monotonic() - started
+        print(f"\n{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, took {seconds:.0f} s\n")
+        print(table.rendered(lines(figures, GOALS)))
+    if "cli" in parts:
+        print(f"\nfrom outbox_pipeline import outbox loads: {' '.join(startup.loaded_packages())}")
+    if failure:
+        sys.exit(f"bench: {failure}")
+
+
+def _measured(options: argparse.Namespace, parts: Sequence[str], say: Say) -> Iterator[list[Figure]]:
+    size = QUICK if options.quick else FULL
     services = sorted({service for part in parts for service in NEEDS[part]})
     if services:
         with running(options.name, services, keep=options.keep) as servers:
-            figures += _on_servers(servers, parts, size, say)
+            yield from _on_servers(servers, parts, size, say)
     if "cli" in parts:
-        figures += startup.measure(size.cli_rounds, say)
-    print(f"\n{os.cpu_count()} cores, {time.monotonic() - started:.0f} s; load {os.getloadavg()[0]:.1f}\n")
-    print(table.rendered(lines(figures, GOALS)))
-    if "cli" in parts:
-        print(f"\nfrom outbox_pipeline import outbox loads: {' '.join(startup.loaded_packages())}")
+        yield startup.measure(size.cli_rounds, say)
 
 
-def _on_servers(servers: Servers, parts: Sequence[str], size: Size, say: Say) -> list[Figure]:
-    figures: list[Figure] = []
+def _on_servers(servers: Servers, parts: Sequence[str], size: Size, say: Say) -> Iterator[list[Figure]]:
     if "latency" in parts or "backlog" in parts:
         with psycopg.connect(servers.dsn("shop"), autocommit=True) as conn:
             say("three connectors on one outbox")
             roads = build(servers, conn)
             if "latency" in parts:
                 rounds, seconds = size.latency_rounds, size.latency_seconds
-                figures += latency.measure(roads, servers.bootstrap, rounds, seconds, say)
+                yield latency.measure(roads, servers.bootstrap, rounds, seconds, say)
             if "backlog" in parts:
                 rounds, events = size.backlog_rounds, size.backlog_events
-                figures += backlog.measure(roads, servers.bootstrap, rounds, events, say)
+                yield backlog.measure(roads, servers.bootstrap, rounds, events, say)
     if "consumers" in parts:
-        figures += consumers.measure(servers, size.consumer_rounds, size.bulk_events, size.single_events, say)
-    return figures
+        yield consumers.measure(servers, size.consumer_rounds, size.bulk_events, size.single_events, say)
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
