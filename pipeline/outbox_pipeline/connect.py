@@ -106,7 +106,9 @@ class ConnectClient:
     def config(self, name: str) -> dict[str, str] | None:
         """Read a connector's stored configuration (placeholders unresolved), None if there is no such one."""
         answer = self._http.send("GET", f"{_path(name)}/config")
-        return None if answer.status == 404 else {str(k): str(v) for k, v in answer.body.items()}
+        if answer.status == 404:
+            return None
+        return {str(key): "" if value is None else str(value) for key, value in answer.body.items()}
 
     def create(self, name: str, config: Mapping[str, str], initial_state: str = "RUNNING") -> None:
         """Create a connector in `initial_state` (RUNNING, PAUSED, STOPPED; Kafka 3.7 and later).

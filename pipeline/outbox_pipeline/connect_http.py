@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import requests
 from requests.auth import AuthBase, HTTPBasicAuth
@@ -66,12 +66,8 @@ class Transport:
         sleep: Callable[[float], None],
         clock: Callable[[], float],
     ) -> None:
-        split = urlsplit(connect.url)
-        if split.scheme not in ("http", "https") or not split.hostname:
-            raise DefinitionError("connect.url is not an http:// or https:// address")
-        host = f"[{split.hostname}]" if ":" in split.hostname else split.hostname
-        port = f":{split.port}" if split.port else ""
-        self.url = f"{split.scheme}://{host}{port}{split.path.rstrip('/')}"  # never holds credentials
+        split = _address(connect.url)
+        self.url = _without_credentials(split)
         self.where = f"Kafka Connect at {self.url}"
         self.clock, self.sleep = clock, sleep
         self._timeout, self._patience = timeout, patience
@@ -168,6 +164,25 @@ class Transport:
         return Unreachable(problem, where=self.where, remedy=remedy)
 
 
+def _address(url: str) -> SplitResult:
+    """Take an address apart; its text is not repeated in the error, it may hold a password."""
+    try:
+        split = urlsplit(url)
+        usable = split.scheme in ("http", "https") and bool(split.hostname) and split.port != 0
+    except ValueError:  # a port that is no number, a broken IPv6 address
+        usable = False
+    if not usable:
+        raise DefinitionError("connect.url is not an http:// or https:// address")
+    return split
+
+
+def _without_credentials(split: SplitResult) -> str:
+    hostname = split.hostname or ""
+    host = f"[{hostname}]" if ":" in hostname else hostname
+    port = f":{split.port}" if split.port else ""
+    return f"{split.scheme}://{host}{port}{split.path.rstrip('/')}"
+
+
 def growing_delays() -> Iterator[float]:
     """Give the pauses between attempts: 0.1 s, doubling, at most 5 s."""
     delay = FIRST_DELAY_SECONDS
@@ -230,6 +245,8 @@ def _reason(error: BaseException) -> str:
     text = str(error)
     if "timed out" in text:
         return "connection timed out"
+    if "Connection aborted" in text:
+        return "connection closed without an answer"
     return "name or service not known" if "resolve" in text else type(error).__name__
 
 

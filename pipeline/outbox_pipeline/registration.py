@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from outbox_connectors import checks
 from outbox_connectors.findings import Finding
+from outbox_connectors.masking import HIDDEN
 from outbox_connectors.profile import Version
 from outbox_pipeline.connect import DEBEZIUM_POSTGRES, ConnectClient, ConnectorStatus, FieldError
 from outbox_pipeline.connect_config import Difference, differences, literal_secrets
@@ -63,10 +64,22 @@ def prepare(
         name=name,
         exists=have is not None,
         changes=differences(have or {}, config),
-        errors=client.validate({**config, "name": name}),
+        errors=_without_secrets(client.validate({**config, "name": name}), config),
         literal_secrets=literal_secrets(config),
         findings=tuple(findings),
     )
+
+
+def _without_secrets(errors: Sequence[FieldError], config: Mapping[str, str]) -> tuple[FieldError, ...]:
+    """Blank literal secrets that a plug-in repeats in its complaint."""
+    secrets = [config[field] for field in literal_secrets(config)]
+    return tuple(FieldError(error.field, _blanked(error.message, secrets)) for error in errors)
+
+
+def _blanked(text: str, secrets: Sequence[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN)
+    return text
 
 
 def settle(

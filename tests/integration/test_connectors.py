@@ -55,7 +55,7 @@ def test_the_life_of_a_connector(pipeline: Pipeline) -> None:
     assert pipeline.outboxctl("restart", "--wait", "1").code == 0
     pipeline.wait_until_running()
     nothing = pipeline.outboxctl("restart", "--failed", "--json")
-    assert nothing.document["dry_run"] is True
+    assert nothing.document["action"] == "none"
 
     unsure = pipeline.outboxctl("delete", typed="n\n")
     assert unsure.code == 1

@@ -114,7 +114,7 @@ def restart(
             problem = f"connector {target.name} is STOPPED: a restart does nothing"
             raise Failed(problem, remedy="outboxctl connectors resume")
         if failed and not before.failed:
-            return _act(invocation, target, "nothing failed, restart", before, True, lambda: None)
+            return _nothing_failed(invocation, before)
         if not force:
             _preflight(target, "restart")
         act = _watched(target, lambda: target.client.restart(target.name, only_failed=failed), wait_seconds)
@@ -148,6 +148,15 @@ def delete(
         if not dry_run and not yes:
             click.confirm(f"Delete connector {target.name}?", abort=True, err=True)
         _act(invocation, target, "delete", before, dry_run, lambda: target.client.delete(target.name))
+
+
+def _nothing_failed(invocation: Invocation, status: ConnectorStatus) -> int:
+    if invocation.json:
+        document = {"connector": status.name, "action": "none", "dry_run": False, "before": status.state}
+        output.json_document({**document, "status": status_document(status)})
+    else:
+        output.line(f"{status.name}: nothing has FAILED, nothing was restarted")
+    return ExitCode.OK
 
 
 def _preflight(target: Target, action: str) -> None:

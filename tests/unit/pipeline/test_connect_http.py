@@ -248,13 +248,33 @@ def test_a_silent_server_is_left_after_the_time_out() -> None:
     assert "no answer to GET / within" in error.problem
 
 
+def test_a_server_that_hangs_up_is_described() -> None:
+    with socket.socket() as rude:
+        rude.bind(("127.0.0.1", 0))
+        rude.listen()
+
+        def hang_up() -> None:
+            connection, _ = rude.accept()
+            connection.recv(1000)
+            connection.close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        error = failure(f"http://127.0.0.1:{rude.getsockname()[1]}")
+        thread.join()
+    assert isinstance(error, Unreachable)
+    assert "connection closed without an answer" in error.problem
+
+
 def test_tls_towards_a_plain_server_is_explained(serve: Serve) -> None:
     error = failure(serve(WORKER).url.replace("http://", "https://"))
     assert isinstance(error, Unreachable)
     assert "TLS failed" in error.problem
 
 
-@pytest.mark.parametrize("url", ["connect:8083", "ftp://connect", "http://", ""])
+@pytest.mark.parametrize(
+    "url", ["connect:8083", "ftp://connect", "http://", "http://h:port", "http://h:99999", "http://[::1", ""]
+)
 def test_an_address_that_is_none_is_the_definitions_fault(url: str) -> None:
     with pytest.raises(DefinitionError, match=r"connect\.url"):
         client(url)
