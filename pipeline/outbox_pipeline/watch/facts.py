@@ -22,6 +22,7 @@ from outbox_pipeline.watch.verdict import SecondsLeft
 
 RATE_SECONDS = 30.0  # rates are taken over the last half minute, or what there is
 RESTART_TOLERANCE = 2.0
+STATISTICS_SECONDS = 2.0  # within which a row that was inserted is counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class Facts:
     confirmed_still: float  # for how long the position has been seen not to move
     restart_still: float
     inserted_since: int | None  # rows since the position stood still
+    decoded_since: int | None  # transactions that the slot's decoder has seen since then
     pending_seconds: float  # how long rows have waited, for all that was seen of them
     session_seconds: float  # how long the present consumer has been seen on the slot
     offset_moved: bool  # Connect stored a new offset while the slot's position stood still
@@ -114,6 +116,7 @@ def facts_of(history: History, sample: Sample, thresholds: Thresholds) -> Facts:
         slot = next((s for s in postgres.slots if s.name == sample.names.slot), None)
         sender = next((s for s in postgres.senders if slot and s.pid == slot.active_pid), None)
     still_from = standing_since(points, lambda p: p.confirmed)
+    counted_from = _counted_from(points, still_from, sender)
     confirmed_still = sample.at - still_from.at if still_from else 0.0
     reserve = forecasts(remember(history, sample).buckets, points, sample, slot) if slot and postgres else ()
     wal_rate = rate(points, lambda p: p.wal)
@@ -134,8 +137,9 @@ def facts_of(history: History, sample: Sample, thresholds: Thresholds) -> Facts:
         insert_rate=rate(points, lambda p: p.inserted),
         confirmed_still=confirmed_still,
         restart_still=_still(points, lambda p: p.restart),
-        inserted_since=_since(still_from, present, lambda p: p.inserted),
-        pending_seconds=_pending(points, still_from),
+        inserted_since=_since(counted_from, present, lambda p: p.inserted),
+        decoded_since=_since(still_from, present, lambda p: p.total_txns),
+        pending_seconds=_pending(points, counted_from),
         session_seconds=_still(points, lambda p: p.pid),
         offset_moved=_offset_moved(points, still_from),
         groups=_groups(sample, points),
@@ -176,6 +180,22 @@ def _undelivered(postgres: PostgresSample | None, slot: Slot | None, present: Po
     if unconfirmed is None or present.offset is None or present.wal is None:
         return unconfirmed
     return max(0, min(unconfirmed, present.wal - present.offset))
+
+
+def _counted_from(points: Sequence[Point], still_from: Point | None, sender: Sender | None) -> Point | None:
+    """Find the point from which on new rows are rows that were not confirmed.
+
+    A session's rows reach the statistics up to a second late, so the position may move past a row
+    that is counted only then. Where the server says that the position stood still long before it was
+    first seen, there is nothing to wait for.
+    """
+    if still_from is None:
+        return None
+    lag = sender.flush_lag if sender else None
+    if lag is not None and lag - (points[-1].at - still_from.at) >= STATISTICS_SECONDS:
+        return still_from
+    settled = still_from.at + STATISTICS_SECONDS
+    return next((p for p in points if p.at >= settled and p.inserted is not None), None)
 
 
 def _pending(points: Sequence[Point], still_from: Point | None) -> float:

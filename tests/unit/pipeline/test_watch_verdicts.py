@@ -333,11 +333,11 @@ def growing(seconds: int, rows: int = 1, **sender: object) -> list[Sample]:
 def test_rows_without_acknowledgement_are_a_dead_sink() -> None:
     answer = verdict(*growing(100, flush_lag=100.0, reply_at=None))
     assert (answer.key, answer.severity) == (Key.SINK_NOT_ACKING, Severity.WARNING)
-    assert "100 rows" in answer.cause
+    assert "rows written since" in answer.cause
 
 
 def test_a_dead_sink_becomes_critical_with_time() -> None:
-    assert verdict(*growing(310)).severity is Severity.CRITICAL
+    assert verdict(*growing(330)).severity is Severity.CRITICAL
 
 
 def test_a_short_pause_is_no_dead_sink() -> None:
@@ -345,7 +345,7 @@ def test_a_short_pause_is_no_dead_sink() -> None:
 
 
 def test_kafka_gone_makes_a_dead_sink_certain_at_once() -> None:
-    answer = verdict(*(replace(s, kafka=KAFKA_GONE) for s in growing(10)))
+    answer = verdict(*(replace(s, kafka=KAFKA_GONE) for s in growing(20)))
     assert (answer.key, answer.severity) == (Key.SINK_NOT_ACKING, Severity.WARNING)
     assert "connection refused" in answer.cause
     assert Key.KAFKA_UNREACHABLE in outranked(answer)
@@ -380,6 +380,18 @@ def test_a_row_after_a_long_quiet_time_has_not_waited_for_that_time() -> None:
     assert verdict(*quiet, row).key is Key.HEALTHY
 
 
+def test_a_row_that_is_counted_after_it_was_confirmed_is_not_waiting() -> None:
+    """Statistics come up to a second late: the position has already moved past the row."""
+    before = with_slot(HEALTHY, confirmed_lsn=WAL - 5000, restart_lsn=WAL - 6000)
+    counted = [with_outbox(later(HEALTHY, s, wal=s), inserted=5001) for s in range(6, 200, 5)]
+    assert verdict(before, later(HEALTHY, 5), *counted).key is Key.HEALTHY
+
+
+def test_one_look_is_enough_where_the_server_knows_how_long_it_stands() -> None:
+    first, second = growing(10, flush_lag=150.0)
+    assert verdict(first, second).key is Key.SINK_NOT_ACKING
+
+
 def test_a_consumer_that_just_came_back_has_not_waited_since_it_went() -> None:
     gone = [with_outbox(down(later(HEALTHY, s, wal=s * 100)), inserted=5000 + s) for s in range(0, 200, 10)]
     back = [with_outbox(later(HEALTHY, s, wal=s * 100), inserted=5000 + s) for s in range(200, 230, 10)]
@@ -402,9 +414,9 @@ def test_foreign_wal_and_a_quiet_outbox_is_a_missing_heartbeat() -> None:
     assert "outboxctl watch" in answer.cause + answer.next_step
 
 
-def test_wal_of_another_database_is_recognised_at_once() -> None:
-    # Nothing is sent, so there is no lag and no transaction is counted: no need to wait.
-    answer = verdict(*growing(20, rows=0, flush_lag=None))
+def test_wal_of_another_database_is_recognised_sooner() -> None:
+    # Nothing is sent, so there is no lag and no transaction is counted.
+    answer = verdict(*growing(40, rows=0, flush_lag=None))
     assert answer.key is Key.HEARTBEAT_MISSING
 
 

@@ -317,14 +317,15 @@ def pinned_by_transaction(facts: Facts) -> Finding | None:
 def heartbeat_missing(facts: Facts) -> Finding | None:
     """WAL grows, the outbox is quiet, and nothing gives the connector a position to confirm."""
     slot, sender = facts.slot, facts.sender
-    if slot is None or not slot.active or facts.unconfirmed is None or facts.consuming or silent(facts):
+    if slot is None or not slot.active or facts.unconfirmed is None or silent(facts):
         return None
-    if facts.unconfirmed < facts.thresholds.quiet_bytes or facts.inserted_since or ticking(facts):
+    if facts.unconfirmed < facts.thresholds.quiet_bytes or facts.inserted_since != 0 or ticking(facts):
         return None
     lag = sender.flush_lag if sender else None
     long_enough = facts.confirmed_still >= facts.thresholds.stuck or (lag or 0.0) >= facts.thresholds.stuck
     # WAL of another database only: nothing was sent, so there is no lag and no transaction counted.
-    unsent = lag is None and bool(facts.past) and facts.past[0].total_txns == slot.total_txns
+    unsent = lag is None and facts.decoded_since == 0
+    unsent = unsent and facts.confirmed_still >= facts.thresholds.stuck / 3
     if not (long_enough or unsent):
         return None
     who = f"no ticker ({facts.names.ticker}) is connected" if facts.names.ticker else "no heartbeat arrives"

@@ -1,0 +1,405 @@
+"""Each verdict that PostgreSQL alone can show, produced on real servers. A raw client plays the connector."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from fix_scenarios import Stage, renamed
+from fix_stack import Database, Stack
+from outbox_pipeline.watch.thresholds import MIB
+from outbox_pipeline.watch.verdict import End, Key
+from replication_client import Manner
+
+pytestmark = [pytest.mark.stack, pytest.mark.matrix]
+
+
+def test_healthy_load(stage: Stage) -> None:
+    with stage.consumer(Manner.CONFIRMS_COMMITS):
+        stage.expect(Key.HEALTHY, stage.insert, steady=10)
+
+
+def test_nothing_to_do(stage: Stage) -> None:
+    with stage.consumer():
+        stage.expect(Key.IDLE)
+
+
+def test_names_that_need_quotes(stage: Stage) -> None:
+    odd = 'Größe "x" 出'
+    stage.admin.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(odd)))
+    stage.admin.execute(
+        sql.SQL(
+            "CREATE TABLE {} (id uuid DEFAULT gen_random_uuid(), occurred_at timestamptz DEFAULT now(),"
+            " payload jsonb)"
+        ).format(sql.Identifier(odd, odd))
+    )
+    stage.admin.execute(
+        sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(sql.Identifier(odd), sql.Identifier(odd, odd))
+    )
+    renamed(stage, table=f"{odd}.{odd}", publication=odd)
+    with stage.consumer():
+        stage.expect(Key.HEALTHY, stage.insert)
+
+
+def test_a_role_without_rights_sees_enough(stage: Stage) -> None:
+    role = f"r_{stage.database.name}"
+    stage.admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'x'").format(sql.Identifier(role)))
+    stage.login = {"user": role, "password": "x"}
+    with stage.consumer():
+        verdict = stage.expect(Key.HEALTHY, stage.insert)
+    assert "GRANT pg_monitor" in verdict.notes[0]
+    stage.expect(Key.CONSUMER_DOWN)
+    assert stage.sampler is not None
+    stage.sampler.close()
+    stage.admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+
+
+def test_nobody_consumes(stage: Stage) -> None:
+    verdict = stage.expect(Key.CONSUMER_DOWN, stage.insert)
+    assert stage.names.slot in verdict.cause
+
+
+def test_somebody_else_consumes(stage: Stage) -> None:
+    with stage.consumer(application="pg_recvlogical"):
+        verdict = stage.expect(Key.SLOT_TAKEN, stage.insert)
+    assert "pg_recvlogical" in verdict.cause
+
+
+# --- the slot and its end ----------------------------------------------------------------------
+
+
+def test_cap_passed_then_saved_then_lost(stage: Stage) -> None:
+    """The window between passing the cap and the next checkpoint, how to get out of it, and its end."""
+    stage.set(max_slot_wal_keep_size="4MB")
+    stage.burn(60)
+    verdict = stage.expect(Key.RESCUE_WINDOW)
+    assert "pg_reload_conf" in verdict.next_step
+    stage.set(max_slot_wal_keep_size="2GB")
+    stage.expect(Key.CONSUMER_DOWN)
+    stage.set(max_slot_wal_keep_size="4MB")
+    stage.expect(Key.RESCUE_WINDOW)
+    stage.execute("CHECKPOINT")
+    verdict = stage.expect(Key.SLOT_LOST)
+    assert "wal_removed" in verdict.cause
+    assert verdict.seconds_left is None
+    stage.set(max_slot_wal_keep_size="2GB")
+    stage.expect(Key.SLOT_LOST)  # raising the cap comes too late
+
+
+def test_lost_without_ever_being_unreserved(stage: Stage) -> None:
+    stage.expect(Key.CONSUMER_DOWN)
+    stage.set(max_slot_wal_keep_size="4MB")
+    stage.burn(60)
+    stage.execute("CHECKPOINT")
+    stage.expect(Key.SLOT_LOST)
+
+
+def test_lost_while_in_use(stage: Stage) -> None:
+    stage.set(max_slot_wal_keep_size="4MB")
+    with stage.consumer(Manner.NEVER_CONFIRMS):
+        stage.insert()
+        stage.burn(60)
+        stage.execute("CHECKPOINT")
+        stage.expect(Key.SLOT_LOST)
+
+
+def test_lost_by_idle_timeout(stage: Stage) -> None:
+    if stage.major < 18:
+        pytest.skip("idle_replication_slot_timeout comes with PostgreSQL 18")
+    stage.set(idle_replication_slot_timeout="1s")
+    verdict = stage.expect(Key.CONSUMER_DOWN)
+    assert verdict.seconds_left is not None
+    assert verdict.seconds_left.end is End.INVALIDATION
+    time.sleep(1.1)
+    stage.execute("CHECKPOINT")
+    assert "idle_timeout" in stage.expect(Key.SLOT_LOST).cause
+
+
+def test_slot_dropped(stage: Stage) -> None:
+    stage.expect(Key.CONSUMER_DOWN)
+    stage.admin.execute("SELECT pg_drop_replication_slot(%s)", (stage.names.slot,))
+    verdict = stage.expect(Key.SLOT_MISSING)
+    assert "a moment ago" in verdict.cause
+
+
+def test_slot_of_the_same_name_made_anew(stage: Stage) -> None:
+    with stage.consumer():
+        stage.expect(Key.HEALTHY, stage.insert)
+    stage.admin.execute("SELECT pg_drop_replication_slot(%s)", (stage.names.slot,))
+    stage.expect(Key.SLOT_MISSING)
+    stage.slot()
+    with stage.consumer():
+        verdict = stage.expect(Key.HEALTHY, stage.insert)
+    assert any("slot appeared" in note or "made anew" in note for note in verdict.notes)
+
+
+def test_no_cap(stage: Stage) -> None:
+    stage.set(max_slot_wal_keep_size="-1")
+    with stage.consumer():
+        stage.expect(Key.WAL_UNBOUNDED, stage.insert)
+
+
+def test_few_slots_left(stage: Stage) -> None:
+    for number in range(8):
+        stage.slot(f"{stage.names.slot}_{number}", "test_decoding" if number % 2 else "pgoutput")
+    with stage.consumer():
+        verdict = stage.expect(Key.SLOTS_NEARLY_FULL, stage.insert)
+    assert "9 of 10" in verdict.cause
+
+
+# --- what feeds the slot -----------------------------------------------------------------------
+
+
+def test_publication_dropped(stage: Stage) -> None:
+    with stage.consumer():
+        stage.expect(Key.HEALTHY, stage.insert)
+        stage.admin.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(stage.names.publication)))
+        stage.expect(Key.PUBLICATION_MISSING, stage.insert)
+
+
+def test_table_taken_out_of_the_publication(stage: Stage) -> None:
+    name = sql.Identifier(stage.names.publication)
+    with stage.consumer():
+        stage.admin.execute(sql.SQL("ALTER PUBLICATION {} DROP TABLE outbox").format(name))
+        stage.expect(Key.TABLE_NOT_PUBLISHED, stage.insert)
+        stage.admin.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE outbox").format(name))
+        stage.expect(Key.HEALTHY, stage.insert)
+        stage.admin.execute(sql.SQL("ALTER PUBLICATION {} SET (publish = 'update')").format(name))
+        verdict = stage.expect(Key.TABLE_NOT_PUBLISHED, stage.insert)
+    assert "inserts" in verdict.cause
+
+
+def test_table_renamed(stage: Stage) -> None:
+    with stage.consumer():
+        stage.execute("ALTER TABLE outbox RENAME TO outbox_old")
+        stage.expect(Key.TABLE_MISSING)
+
+
+# --- the consumer ------------------------------------------------------------------------------
+
+
+def test_sink_down(stage: Stage) -> None:
+    with stage.consumer(Manner.NEVER_CONFIRMS):
+        stage.expect(Key.SINK_NOT_ACKING, stage.insert)
+
+
+def test_consumer_frozen(stage: Stage) -> None:
+    with stage.consumer() as client:
+        stage.expect(Key.HEALTHY, stage.insert)
+        client.manner = Manner.FROZEN
+        verdict = stage.expect(Key.CONSUMER_FROZEN, stage.insert, steady=0)
+    assert "has not answered" in verdict.cause
+
+
+def test_wal_from_another_database(stage: Stage, new_database: Callable[[Stack], Database]) -> None:
+    """Nothing is sent at all, on any version: no lag, no transaction counted."""
+    with new_database(stage.server).connect() as elsewhere, stage.consumer(Manner.CONFIRMS_COMMITS):
+        stage.insert()
+        stage.expect(Key.HEALTHY)
+        stage.expect(Key.HEARTBEAT_MISSING, lambda: stage.burn(1, elsewhere))
+        stage.insert()  # the next event frees it
+        stage.expect(Key.HEALTHY, stage.insert)
+
+
+def test_wal_from_other_tables(stage: Stage) -> None:
+    """Up to PostgreSQL 14 the consumer gets an empty transaction and goes on; from 15 it gets nothing."""
+
+    def write() -> None:
+        stage.execute("INSERT INTO other SELECT repeat(md5(x::text), 100) FROM generate_series(1, 300) x")
+
+    with stage.consumer(Manner.CONFIRMS_COMMITS):
+        stage.insert()
+        stage.expect(Key.HEALTHY)
+        if stage.major >= 15:
+            stage.expect(Key.HEARTBEAT_MISSING, write)
+        else:
+            stage.expect(Key.HEALTHY, write, steady=15)
+
+
+def test_backlog_that_shrinks(stage: Stage) -> None:
+    stage.thresholds = replace(stage.thresholds, quiet_bytes=256 * 1024)
+    with stage.consumer(Manner.NEVER_CONFIRMS) as client:
+        stage.expect(Key.HEALTHY, stage.insert, steady=1)
+        stage.insert(20_000)
+        verdict = stage.expect(Key.CATCHING_UP, steady=0)
+        client.manner = Manner.CONFIRMS
+        stage.insert()
+        stage.expect(Key.HEALTHY, stage.insert)
+    assert "backlog" in verdict.cause
+
+
+def test_decoding_in_a_loop(stage: Stage) -> None:
+    """The session ends before the large transaction is through, and the next one begins again."""
+    stage.insert(5_000)
+
+    def session() -> None:
+        with stage.database.connect() as conn:
+            conn.execute(
+                "SELECT count(*) FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL,"
+                " 'proto_version', '1', 'publication_names', %s)",
+                (stage.names.slot, stage.names.publication),
+            )
+
+    verdict = stage.expect(Key.DECODE_LOOP, session)
+    assert "again and again" in verdict.cause
+
+
+# --- transactions that hold things up ----------------------------------------------------------
+
+
+def test_pinned_by_a_writer_in_another_database(
+    stage: Stage, new_database: Callable[[Stack], Database]
+) -> None:
+    stage.thresholds = replace(stage.thresholds, quiet_bytes=64 * MIB)
+    other = new_database(stage.server)
+    with other.connect() as writer, stage.consumer():
+        writer.execute("CREATE TABLE t (x int)")
+        stage.execute("CHECKPOINT")
+        writer.execute("BEGIN")
+        writer.execute("INSERT INTO t VALUES (1)")
+        verdict = stage.expect(Key.PINNED_BY_TRANSACTION, lambda: _advance(stage))
+        assert str(writer.info.backend_pid) in verdict.cause
+        assert other.name in verdict.cause
+        writer.execute("ROLLBACK")
+        stage.expect(Key.HEALTHY, lambda: _advance(stage))
+
+
+def test_pinned_by_a_prepared_transaction(stage: Stage) -> None:
+    with stage.consumer():
+        with psycopg.connect(stage.database.conninfo) as conn:
+            conn.execute("INSERT INTO other VALUES ('x')")
+            conn.execute("PREPARE TRANSACTION 'order''s 17'")
+        verdict = stage.expect(Key.PINNED_BY_TRANSACTION, lambda: _advance(stage))
+    assert "ROLLBACK PREPARED" in verdict.next_step
+
+
+def _advance(stage: Stage) -> None:
+    """Let the server log its running transactions, from which alone restart_lsn moves on."""
+    stage.burn(2)
+    stage.insert()
+    stage.execute("CHECKPOINT")
+
+
+def test_a_reader_pins_nothing(stage: Stage) -> None:
+    stage.thresholds = replace(stage.thresholds, quiet_bytes=64 * MIB)
+    with stage.database.connect() as reader, stage.consumer():
+        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT count(*) FROM other")
+        stage.expect(Key.HEALTHY, lambda: _advance(stage), steady=8)
+
+
+def test_outbox_that_vacuum_cannot_clean(stage: Stage) -> None:
+    with stage.database.connect() as holder, stage.consumer():
+        holder.execute("BEGIN")
+        holder.execute("INSERT INTO other VALUES ('x')")
+        stage.execute(
+            "WITH gone AS (INSERT INTO outbox (payload) SELECT '{}' FROM generate_series(1, 3000)"
+            " RETURNING id) SELECT count(*) FROM gone"
+        )
+        with stage.database.connect() as conn:
+            conn.execute("DELETE FROM outbox")
+        stage.execute("VACUUM outbox")
+        verdict = stage.expect(Key.OUTBOX_NOT_VACUUMABLE)
+        assert str(holder.info.backend_pid) in verdict.cause
+
+
+def test_catalogs_held_by_the_slot(stage: Stage) -> None:
+    stage.thresholds = replace(stage.thresholds, catalog_xmin_warn=50, pinned_bytes=10**12)
+    with stage.database.connect() as holder, stage.consumer():
+        holder.execute("BEGIN")
+        holder.execute("INSERT INTO other VALUES ('x')")
+
+        def burn_xids() -> None:
+            for _ in range(20):
+                stage.execute("INSERT INTO other VALUES ('y')")
+            stage.insert()
+
+        stage.expect(Key.CATALOG_XMIN_OLD, burn_xids)
+
+
+# --- the server --------------------------------------------------------------------------------
+
+
+def test_wal_that_nobody_explains(stage: Stage) -> None:
+    stage.set(archive_command="false", max_wal_size="32MB")
+    with stage.consumer():
+
+        def write() -> None:
+            stage.burn(16)
+            stage.insert()
+
+        verdict = stage.expect(Key.UNEXPLAINED_WAL, write, steady=1)
+    assert "archive_command fails" in verdict.cause
+
+
+def test_made_without_failover(stage: Stage) -> None:
+    renamed(stage, failover=True)
+    with stage.consumer():
+        stage.expect(Key.FAILOVER_NOT_READY if stage.major >= 17 else Key.HEALTHY, stage.insert)
+
+
+def test_waiting_for_a_standby_that_is_gone(stage: Stage) -> None:
+    if stage.major < 17:
+        pytest.skip("failover slots come with PostgreSQL 17")
+    stage.admin.execute("SELECT pg_drop_replication_slot(%s)", (stage.names.slot,))
+    stage.admin.execute(
+        "SELECT pg_create_logical_replication_slot(%s, 'pgoutput', failover => true)", (stage.names.slot,)
+    )
+    stage.admin.execute("SELECT pg_create_physical_replication_slot('standby_1', true)")
+    stage.set(synchronized_standby_slots="standby_1")
+    with stage.consumer():
+        verdict = stage.expect(Key.FAILOVER_NOT_READY, stage.insert)
+    assert "standby_1" in verdict.cause
+
+
+def test_server_gone(stage: Stage) -> None:
+    with stage.consumer():
+        stage.expect(Key.HEALTHY, stage.insert)
+        source = stage.sampler
+        assert source is not None
+
+        def cut() -> None:
+            with suppress(psycopg.Error):
+                stage.admin.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s",
+                    (f"watch {stage.names.slot}",),
+                )
+
+        stage.login = {"port": "1"}
+        stage.expect(Key.POSTGRES_UNREACHABLE, cut)
+        stage.login = {}
+        stage.expect(Key.HEALTHY, stage.insert)
+
+
+@pytest.mark.slow
+def test_time_that_is_left_comes_true(stage: Stage) -> None:
+    """The slot is invalidated when it was foreseen: expected within 20 %, earliest not later."""
+    stage.set(max_slot_wal_keep_size="160MB", max_wal_size="64MB")
+    began = time.monotonic()
+    foreseen: list[tuple[float, float, float]] = []
+    while time.monotonic() - began < 120:
+        stage.admin.execute(
+            "SELECT count(pg_logical_emit_message(FALSE, 'burn', repeat('y', 100000))) FROM "
+            "generate_series(1, 16)"
+        )
+        _, verdict = stage.look()
+        now = time.monotonic() - began
+        if verdict.key is Key.SLOT_LOST:
+            break
+        left = verdict.seconds_left
+        if left is not None and left.expected is not None and left.earliest is not None:
+            foreseen.append((now, now + left.earliest, now + left.expected))
+        time.sleep(0.25)
+    else:
+        pytest.fail("the slot was never lost")
+    lost = time.monotonic() - began
+    half = next(entry for entry in foreseen if entry[0] > lost / 2)
+    print(f"lost after {lost:.1f} s; half way, earliest said {half[1]:.1f} s and expected {half[2]:.1f} s")
+    assert abs(half[2] - lost) <= 0.2 * lost
+    assert half[1] <= lost * 1.02 + 0.5
