@@ -5,9 +5,10 @@ and the application with handlers.
 """
 
 from outbox_consumers.consumer import Consumer
+from outbox_consumers.dead_letter import DeadLetterLimit
 from outbox_consumers.errors import Reject, Skip
 from outbox_consumers.event import Event
 from outbox_consumers.inbox import claim, claim_async
 from outbox_consumers.retry import RetryStrategy
 
-__all__ = ["Consumer", "Event", "Reject", "RetryStrategy", "Skip", "claim", "claim_async"]
+__all__ = ["Consumer", "DeadLetterLimit", "Event", "Reject", "RetryStrategy", "Skip", "claim", "claim_async"]

@@ -7,11 +7,15 @@ up here; the other partitions never notice.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Final
 
 from confluent_kafka import Message
 
+from outbox_consumers.dead_letter import Trouble
 from outbox_consumers.source import Partition, partition_of
+
+NONE: Final = Trouble()
 
 
 @dataclass(slots=True)
@@ -20,9 +24,7 @@ class Held:
 
     messages: list[Message]
     due: float  # monotonic clock
-    attempts: int = 0  # of the first event, by its handler
-    setbacks: int = 0  # of the first event, by the database
-    error: str = field(default="")
+    trouble: Trouble = NONE  # of the first event
 
 
 class Backlog:
@@ -37,14 +39,14 @@ class Backlog:
     def __contains__(self, partition: object) -> bool:
         return partition in self._held
 
-    def hold(self, messages: list[Message], due: float, attempts: int = 0, setbacks: int = 0) -> None:
+    def hold(self, messages: list[Message], due: float, trouble: Trouble = NONE) -> None:
         """Hold records of one partition, in order, behind what it already holds."""
         partition = partition_of(messages[0])
         held = self._held.get(partition)
         if held is not None:
             held.messages.extend(messages)
         else:
-            self._held[partition] = Held(list(messages), due, attempts, setbacks)
+            self._held[partition] = Held(list(messages), due, trouble)
 
     def hold_each(self, messages: Iterable[Message], due: float) -> None:
         """Hold records of any partitions until `due`."""

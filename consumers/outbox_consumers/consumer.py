@@ -15,12 +15,16 @@ from typing import Any, TypeVar
 
 from outbox_connectors.definition import Secret
 from outbox_consumers.counters import Counters
-from outbox_consumers.effects import Effects
+from outbox_consumers.dead_letter import DeadLetterLimit, DeadLetters, Limiter
+from outbox_consumers.drain import Drain
+from outbox_consumers.effects import Books, Effects
 from outbox_consumers.errors import UsageError
 from outbox_consumers.inbox import DEFAULT_TABLE, Claims, Inbox
+from outbox_consumers.letter_topic import LetterTopic
 from outbox_consumers.loop import Loop, Outside, Pace
+from outbox_consumers.parked import Parked
 from outbox_consumers.retry import RetryStrategy
-from outbox_consumers.routes import BatchHandler, Handler, Route, Routes
+from outbox_consumers.routes import BatchHandler, Handler, OnFailure, Route, Routes, Unknown
 from outbox_consumers.session import Database, Session
 from outbox_consumers.settings import Start, checked, poll_budget
 from outbox_consumers.source import Source
@@ -48,6 +52,9 @@ class Consumer:
     Return means done, an exception means try again (the event's partition waits, the others go on),
     `Reject` means never, `Skip` means nothing (more) to do.
 
+    What is given up becomes a dead letter: kept whole in a table beside the inbox and, if `dead_letter`
+    names a topic, copied there. `unknown` says what to do with event types that have no handler.
+
     `kafka` takes librdkafka properties; those that would lose events are refused. `dsn` is a libpq
     connection string, empty for libpq's own PG* environment. `start` says where a new group begins.
     """
@@ -63,6 +70,9 @@ class Consumer:
         batch_size: int = 1000,
         table: str = DEFAULT_TABLE,
         start: Start = "earliest",
+        unknown: Unknown = "skip",
+        dead_letter: str | None = None,
+        dead_letter_limit: DeadLetterLimit | None = None,
         lock_timeout: float = 10.0,
         idle_timeout: float = 60.0,
     ) -> None:
@@ -78,40 +88,51 @@ class Consumer:
         self._settings = checked(kafka, name=name, batch_size=batch_size, start=start)
         self._database = Database(Secret(dsn), name, table, lock_timeout, idle_timeout)
         self._pace = Pace(batch_size, poll_budget(self._settings), retry or RetryStrategy())
-        self._routes = Routes()
+        self._routes = Routes(unknown)
         self._claims: Claims = Inbox(name, table)
+        self._limit = dead_letter_limit or DeadLetterLimit()
+        self._letter_topic = dead_letter
         self._outside = Outside(time.monotonic, time.sleep, random.random)
         self._stop = threading.Event()
 
     def __repr__(self) -> str:
         return f"<Consumer {self.name} of {', '.join(self.topics)}>"
 
-    def handler(self, event_type: str, *, pipeline: bool = True) -> Callable[[H], H]:
+    def handler(
+        self, event_type: str, *, on_failure: OnFailure = "block", pipeline: bool = True
+    ) -> Callable[[H], H]:
         """Register a function `(conn, event)` for an event type.
 
         `conn` is the transaction: what is written through it is committed together with the fact that
         the event was handled. In a batch, handlers run in psycopg's pipeline mode, where the statements
         of many events share a round trip and an error may surface at a later statement; then the batch
         is rolled back and each event handled alone, without it. `pipeline=False` leaves it out.
+
+        `on_failure` says what happens to an event that fails: "block" holds its partition and tries
+        again for ever; "park" lets only the events of its key wait, in a table, and tries again from
+        there; "dead_letter" gives it up and "stop" ends the consumer once the attempts of the
+        RetryStrategy are used up (5 where it names none).
         """
 
         def register(function: H) -> H:
-            self._routes.add(Route(event_type, function, 0, pipeline))
+            self._routes.add(Route(event_type, function, 0, pipeline, on_failure))
             return function
 
         return register
 
-    def batch_handler(self, event_type: str, *, max_size: int = 1000) -> Callable[[B], B]:
+    def batch_handler(
+        self, event_type: str, *, max_size: int = 1000, on_failure: OnFailure = "block"
+    ) -> Callable[[B], B]:
         """Register a function `(conn, events)` that gets up to `max_size` events of a type in one call.
 
         Five to ten times faster than one call per event when it writes them with one statement. When it
-        raises, it is called again with each event alone.
+        raises, it is called again with each event alone. `on_failure` as for `handler`.
         """
 
         def register(function: B) -> B:
             if max_size < 1:
                 raise UsageError(f"max_size={max_size}: a batch holds at least one event")
-            self._routes.add(Route(event_type, function, max_size, pipeline=False))
+            self._routes.add(Route(event_type, function, max_size, False, on_failure))
             return function
 
         return register
@@ -128,8 +149,7 @@ class Consumer:
         session = Session(self._database)
         session.open()
         source = Source(self._settings, self.topics, self.counters)
-        effects = Effects(session, self._claims, self._routes, self.counters, self._outside.clock)
-        loop = Loop(source, session, effects, self._pace, self.counters, self._outside)
+        loop = self._loop(source, session)
         with _Signals(self.stop), _rare_collections(20 * self._pace.batch_size):
             try:
                 source.open()
@@ -139,6 +159,18 @@ class Consumer:
             log.info("%s: consuming %s", self.name, ", ".join(self.topics))
             loop.run(self._stop.is_set)
         log.info("%s: stopped, %s", self.name, self.counters)
+
+    def _loop(self, source: Source, session: Session) -> Loop:
+        name, table = self.name, self._database.table
+        copies = None
+        if self._letter_topic:
+            copies = LetterTopic(self._settings, self._letter_topic, str(self._settings["group.id"]))
+        letters = DeadLetters(name, table, Limiter(self._limit), copies)
+        books = Books(self._claims, letters, Parked(name, table))
+        counters, outside = self.counters, self._outside
+        effects = Effects(session, books, self._routes, counters, outside.clock)
+        drain = Drain(session, books, self._routes, counters, self._pace.retry, outside.chance)
+        return Loop(source, session, effects, drain, self._pace, counters, outside)
 
     def stop(self) -> None:
         """Ask `run` to end; may be called from any thread and from a signal handler."""

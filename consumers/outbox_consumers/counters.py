@@ -13,6 +13,9 @@ class Counters:
     duplicates: int = 0  # seen before, nothing done
     skipped: int = 0  # no handler for the type
     rejected: int = 0  # the handler said Reject
+    dead_letters: int = 0  # given up: rejected, or failed too often
+    parked: int = 0  # put into the queue of their aggregate
+    unparked: int = 0  # handled from there
     failures: int = 0  # attempts that raised
     transient: int = 0  # database errors that pass by themselves
     batches: int = 0  # transactions that held a whole batch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
@@ -12,9 +13,11 @@ import psycopg
 from confluent_kafka import Message
 
 from outbox_consumers.counters import Counters
+from outbox_consumers.dead_letter import DeadLetters, Trouble
 from outbox_consumers.errors import Reject, Skip, TransactionEndedByHandler
 from outbox_consumers.event import ID_HEADER, TYPE_HEADER, Event, header, headers_of, pack
 from outbox_consumers.inbox import Claims
+from outbox_consumers.parked import Parked
 from outbox_consumers.routes import Route, Routes
 from outbox_consumers.session import Session, Status
 
@@ -26,7 +29,17 @@ class Outcome(Enum):
 
     PROCESSED = auto()
     DUPLICATE = auto()
-    REJECTED = auto()
+    PARKED = auto()
+    DEAD = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What a consumer remembers of events, all in its own database."""
+
+    claims: Claims
+    dead_letters: DeadLetters
+    parked: Parked
 
 
 class Effects:
@@ -36,15 +49,12 @@ class Effects:
     """
 
     def __init__(
-        self,
-        session: Session,
-        claims: Claims,
-        routes: Routes,
-        counters: Counters,
-        clock: Callable[[], float],
+        self, session: Session, books: Books, routes: Routes, counters: Counters, clock: Callable[[], float]
     ) -> None:
         self._session = session
-        self._claims = claims
+        self._claims = books.claims
+        self._dead_letters = books.dead_letters
+        self._parked = books.parked
         self._routes = routes
         self._counters = counters
         self._clock = clock
@@ -57,7 +67,7 @@ class Effects:
     def read(self, messages: Sequence[Message]) -> list[Event]:
         """Make events of the records that have a handler, in order."""
         handlers, new = self._routes.by_type, Event.__new__
-        events = []
+        events: list[Event] = []
         for message in messages:
             headers = message.headers()
             # Our own records, spelled out: this runs for every event of a bulk consumer.
@@ -76,7 +86,7 @@ class Effects:
 
     def _read_foreign(self, message: Message, events: list[Event]) -> None:
         """Make the event of a record that is not laid out as the outbox does it, or has no handler."""
-        route = self._routes.by_type.get(header(headers_of(message), TYPE_HEADER, 1))
+        route = self._routes.find(header(headers_of(message), TYPE_HEADER, 1))
         if route is not None:
             event = Event.of(message)
             event._route = route
@@ -91,75 +101,127 @@ class Effects:
         the rest is unclaimed again. Raises whatever a handler or PostgreSQL raised; then nothing is done.
         """
         counters = self._counters
-        fresh, done = self._in_transaction(events, deadline)
+        with _rollback_on_error(self._session):
+            cursor = self._session.begin()
+            fresh = self._claim(cursor, events)
+            free, waiting = self._parked.split(fresh)
+            handled = self._handle(cursor, free, deadline)
+            cut = _position(events, free[handled]) if handled < len(free) else len(events)
+            if waiting:
+                waiting = self._park_behind(cursor, events, waiting, cut)
+            self._session.commit()
         counters.batches += 1
-        counters.processed += done
-        if done == len(fresh):
-            counters.duplicates += len(events) - len(fresh)
-            return len(events)
-        ahead = next(i for i, event in enumerate(events) if event is fresh[done])
-        counters.duplicates += ahead - done
-        return ahead
+        counters.processed += handled
+        counters.parked += len(waiting)
+        counters.duplicates += cut - handled - len(waiting)
+        self._dead_letters.limiter.good(handled)
+        return cut
 
-    def alone(self, event: Event) -> Outcome:
+    def alone(self, event: Event, trouble: Trouble) -> Outcome:
         """Apply one event in its own transaction, without pipeline mode, so that an error is its own.
 
-        Raises whatever the handler or PostgreSQL raised; then nothing is done.
+        Raises whatever the handler or PostgreSQL raised, except Reject; then nothing is done.
         """
         self._counters.singles += 1
         try:
-            fresh = self._one(event)
+            outcome = self._one(event)
         except Reject as reason:
-            self.mark(event)
             self._counters.rejected += 1
-            log.error("rejected %r: %s", event, reason)
-            return Outcome.REJECTED
-        if not fresh:
-            self._counters.duplicates += 1
+            return self.bury(event, Trouble(trouble.attempts + 1, trouble.setbacks, trouble.since), reason)
+        counter = {Outcome.DUPLICATE: "duplicates", Outcome.PARKED: "parked"}.get(outcome, "processed")
+        setattr(self._counters, counter, getattr(self._counters, counter) + 1)
+        self._dead_letters.limiter.good(outcome is Outcome.PROCESSED)
+        return outcome
+
+    def bury(self, event: Event, trouble: Trouble, error: BaseException) -> Outcome:
+        """Claim an event and make it a dead letter instead of handling it.
+
+        Raises TooManyDeadLetters when everything fails, NotDelivered when the letter's topic is down.
+        """
+        with self._instead(event) as cursor:
+            if cursor is not None:
+                self._dead_letters.add(cursor, event, trouble, error)
+        if cursor is None:
             return Outcome.DUPLICATE
-        self._counters.processed += 1
-        return Outcome.PROCESSED
+        self._counters.dead_letters += 1
+        log.error("dead letter %r after %d attempts: %s", event, trouble.attempts, error)
+        return Outcome.DEAD
 
-    def mark(self, event: Event) -> bool:
-        """Claim an event without any effect: it counts as handled. False when it already did."""
+    def park(self, event: Event, trouble: Trouble, error: BaseException, delay: float) -> Outcome:
+        """Claim an event and put it at the head of its aggregate's queue instead of handling it."""
+        with self._instead(event) as cursor:
+            if cursor is not None:
+                self._parked.park(cursor, event, trouble, error, delay)
+                self._parked.look(cursor)
+        if cursor is None:
+            return Outcome.DUPLICATE
+        self._counters.parked += 1
+        log.error("parked %r, again in %.1f s, others of its key wait: %s", event, delay, error)
+        return Outcome.PARKED
+
+    @contextmanager
+    def _instead(self, event: Event) -> Iterator[psycopg.Cursor[Any] | None]:
+        """A transaction that claims an event; None when somebody has it already."""
         with _rollback_on_error(self._session):
-            fresh = self._claims.claim(self._session.begin(), [event])
+            cursor = self._session.begin()
+            fresh = self._claims.claim(cursor, [event])
+            yield cursor if fresh else None
             self._session.commit()
-        return bool(fresh)
 
-    def _one(self, event: Event) -> bool:
+    def _claim(self, cursor: psycopg.Cursor[Any], events: Sequence[Event]) -> Sequence[Event]:
+        careful = self._claims.careful
+        fresh = self._claims.claim(cursor, events)
+        if careful or self._claims.careful:
+            self._parked.look(cursor)
+        return fresh
+
+    def _one(self, event: Event) -> Outcome:
         with _rollback_on_error(self._session):
-            fresh = self._claims.claim(self._session.begin(), [event])
+            cursor = self._session.begin()
+            fresh = self._claim(cursor, [event])
             if not fresh:
                 self._session.rollback()
-                return False
-            route: Route = event._route
+                return Outcome.DUPLICATE
+            if self._parked.split(fresh)[1]:
+                self._parked.park(cursor, event)
+                self._session.commit()
+                return Outcome.PARKED
             try:
-                route.function(self._session.connection(), [event] if route.batch_of else event)
+                event._route.call(self._session.connection(), event)
             except Skip:
                 # A handler may say Skip because of a database error; then nothing it wrote is left.
                 if self._session.status() == Status.INERROR:
                     self._session.rollback()
-                    return self.mark(event)
+                    with self._instead(event):
+                        return Outcome.PROCESSED
             self._session.commit()
-        return True
+        return Outcome.PROCESSED
 
-    def _in_transaction(self, events: Sequence[Event], deadline: float) -> tuple[Sequence[Event], int]:
-        with _rollback_on_error(self._session):
-            cursor = self._session.begin()
-            fresh = self._claims.claim(cursor, events)
-            progress = _Progress()
-            try:
-                self._run(self._session.connection(), fresh, deadline, progress)
-                left = fresh[progress.done :]
-                if left and self._session.status() == Status.INTRANS:
-                    self._claims.give_back(cursor, left)
-                self._check_open()
-            except BaseException:
-                self._unclaim_after_foreign_commit(cursor, fresh[progress.done :])
-                raise
-            self._session.commit()
-        return fresh, progress.done
+    def _handle(self, cursor: psycopg.Cursor[Any], events: Sequence[Event], deadline: float) -> int:
+        """Call the handlers and unclaim what the deadline leaves over."""
+        progress = _Progress()
+        try:
+            self._run(self._session.connection(), events, deadline, progress)
+            left = events[progress.done :]
+            if left and self._session.status() == Status.INTRANS:
+                self._claims.give_back(cursor, left)
+            self._check_open()
+        except BaseException:
+            self._unclaim_after_foreign_commit(cursor, events[progress.done :])
+            raise
+        return progress.done
+
+    def _park_behind(
+        self, cursor: psycopg.Cursor[Any], events: Sequence[Event], waiting: Sequence[Event], cut: int
+    ) -> Sequence[Event]:
+        """Park events behind those of their aggregate, as far as the batch was done."""
+        done = [event for event in waiting if _position(events, event) < cut]
+        left = waiting[len(done) :]
+        for event in done:
+            self._parked.park(cursor, event)
+        if left:
+            self._claims.give_back(cursor, left)
+        return done
 
     def _run(
         self, conn: psycopg.Connection[Any], events: Sequence[Event], deadline: float, progress: _Progress
@@ -172,7 +234,8 @@ class Effects:
             route: Route = events[start]._route
             if route.batch_of:
                 end = _neighbours(events, start, start + route.batch_of)
-                self._call(route, conn, events[start:end])
+                with suppress(Skip):
+                    route.function(conn, events[start:end])
                 progress.done = end
                 self._check_open()
             else:
@@ -191,16 +254,13 @@ class Effects:
     ) -> None:
         clock = self._clock
         for event in events:
-            self._call(event._route, conn, event)
+            with suppress(Skip):
+                event._route.function(conn, event)
             progress.done += 1
             if not piped:
                 self._check_open()
             if clock() > deadline:
                 return
-
-    def _call(self, route: Route, conn: psycopg.Connection[Any], argument: object) -> None:
-        with suppress(Skip):
-            route.function(conn, argument)
 
     def _check_open(self) -> None:
         if self._session.status() == Status.IDLE:
@@ -242,6 +302,10 @@ def _rollback_on_error(session: Session) -> Iterator[None]:
     except BaseException:
         session.rollback()
         raise
+
+
+def _position(events: Sequence[Event], wanted: Event) -> int:
+    return next(i for i, event in enumerate(events) if event is wanted)
 
 
 def _neighbours(events: Sequence[Event], start: int, limit: int) -> int:

@@ -27,12 +27,16 @@ __all__ = [
     "Failed",
     "FencedConsumer",
     "InboxUnusable",
+    "NotDelivered",
     "ReadOnlyDatabase",
     "RefusedSetting",
     "Reject",
     "Skip",
+    "Stopped",
     "SwallowedDatabaseError",
+    "TooManyDeadLetters",
     "TransactionEndedByHandler",
+    "UnknownEventType",
     "UnprovenTransaction",
     "Unreachable",
     "UnreadablePayload",
@@ -56,6 +60,22 @@ class FencedConsumer(Failed):
     """Kafka ended this member for good, for example because another one took its group.instance.id."""
 
 
+class Stopped(Failed):
+    """An event failed for good and its handler asks to stop; the consumer goes on with it when restarted."""
+
+
+class TooManyDeadLetters(Stopped):
+    """One event after the other is given up, so it is not the events' fault."""
+
+
+class UnknownEventType(Stopped):
+    """An event of a type that has no handler, and the consumer says unknown="fail"."""
+
+
+class NotDelivered(Failed):
+    """A dead letter did not reach its topic. Nothing is lost: the event is tried again."""
+
+
 class UnprovenTransaction(Failed):
     """The transaction cannot be proven to be committed, so its offsets are not stored."""
 
@@ -69,7 +89,7 @@ class TransactionEndedByHandler(UnprovenTransaction):
 
 
 class Reject(Exception):
-    """Raised by a handler: this event will never succeed. Its effects are rolled back, it is not retried."""
+    """Raised by a handler: this event will never succeed. It becomes a dead letter, without effects."""
 
 
 class UnreadablePayload(Reject):

@@ -17,16 +17,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from confluent_kafka import Message
 
-from outbox_consumers.backlog import Backlog
+from outbox_consumers.backlog import NONE, Backlog
 from outbox_consumers.counters import Counters
+from outbox_consumers.dead_letter import Trouble
+from outbox_consumers.drain import Drain
 from outbox_consumers.effects import Effects
-from outbox_consumers.errors import InboxUnusable
+from outbox_consumers.errors import InboxUnusable, Stopped
 from outbox_consumers.event import Event
 from outbox_consumers.retry import TRANSIENT, RetryStrategy, is_transient
+from outbox_consumers.routes import Route
 from outbox_consumers.session import Session
 from outbox_consumers.source import Partition, Source, partition_of
 
@@ -35,6 +39,7 @@ log = logging.getLogger("outbox_consumers")
 POLL_SECONDS: Final = 0.5
 IN_PLACE_RETRIES: Final = 2  # of a whole batch, after a deadlock and the like
 PIPELINE_CHANCES: Final = 3
+DRAIN_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,7 @@ class Loop:
         source: Source,
         session: Session,
         effects: Effects,
+        drain: Drain,
         pace: Pace,
         counters: Counters,
         outside: Outside,
@@ -70,6 +76,7 @@ class Loop:
         self._source = source
         self._session = session
         self._effects = effects
+        self._drain = drain
         self._pace = pace
         self._counters = counters
         self._outside = outside
@@ -78,6 +85,7 @@ class Loop:
         self._database_back_at = 0.0
         self._outages = 0
         self._misses = 0
+        self._drain_at = 0.0
 
     def run(self, stopping: Callable[[], bool]) -> None:
         """Handle records until `stopping` says so; what is begun is finished, what waits is left to Kafka."""
@@ -103,6 +111,7 @@ class Loop:
         if messages:
             self._apply(messages, deadline)
         self._retry(deadline)
+        self._drain_parked(deadline)
         self._source.pause(self._backlog.longer_than(self._pace.batch_size))
 
     def _apply(self, messages: list[Message], deadline: float) -> None:
@@ -135,7 +144,7 @@ class Loop:
         """Apply and store a batch, or say why not."""
         try:
             done = self._effects.together(events, deadline)
-        except InboxUnusable:
+        except (InboxUnusable, Stopped):
             raise
         except Exception as error:
             return error
@@ -165,7 +174,7 @@ class Loop:
     def _one_by_one(self, messages: list[Message], deadline: float, cause: Exception) -> None:
         """Find the event that fails; hold its partition from there on, apply all others."""
         log.info("a batch failed (%s: %s), looking for the event", type(cause).__name__, cause)
-        failed = False
+        before = self._troubles()
         self._effects.expect_duplicates()
         for at, message in enumerate(messages):
             now = self._outside.clock()
@@ -174,19 +183,18 @@ class Loop:
                 return
             if partition_of(message) in self._backlog:
                 self._backlog.queue_behind([message])
-            elif not self._single(message, attempts=0, setbacks=0):
-                failed = True
-        if not failed:
+            else:
+                self._single(message, NONE)
+        if self._troubles() == before:
             self._note_miss(cause)
 
-    def _single(self, message: Message, attempts: int, setbacks: int) -> bool:
+    def _single(self, message: Message, trouble: Trouble) -> bool:
         """Apply one record. When it fails, hold it, first of its partition, and say False."""
         events = self._effects.read([message])
         if events:
-            events[0]._attempt = attempts + 1
-            failure = self._alone(events[0])
-            if failure is not None:
-                self._failed(events[0], failure, attempts, setbacks)
+            events[0]._attempt = trouble.attempts + 1
+            failure = self._alone(events[0], trouble)
+            if failure is not None and not self._given_up(events[0], failure, trouble):
                 return False
         else:
             self._counters.skipped += 1
@@ -194,34 +202,77 @@ class Loop:
         self._store([message])
         return True
 
-    def _alone(self, event: Event) -> Exception | None:
+    def _alone(self, event: Event, trouble: Trouble) -> Exception | None:
         try:
-            self._effects.alone(event)
-        except InboxUnusable:
+            self._effects.alone(event, trouble)
+        except (InboxUnusable, Stopped):
             raise
         except Exception as error:
             return error
         return None
 
-    def _failed(self, event: Event, error: Exception, attempts: int, setbacks: int) -> None:
-        message = event.message
+    def _given_up(self, event: Event, error: Exception, trouble: Trouble) -> bool:
+        """Park, bury or hold an event that failed; False when it is held."""
+        since = trouble.since or datetime.now(UTC)
         if self._lost(error):
-            self._hold_for_database([message], error, attempts, setbacks)
-            return
+            self._hold_for_database([event.message], error, trouble)
+            return False
         if is_transient(error):
             self._counters.transient += 1
-            setbacks += 1
-            delay = TRANSIENT.delay(setbacks, self._outside.chance())
-        else:
-            self._counters.failures += 1
-            attempts += 1
-            delay = self._pace.retry.delay(attempts, self._outside.chance())
+            trouble = Trouble(trouble.attempts, trouble.setbacks + 1, since)
+            self._hold(event, error, trouble, TRANSIENT.delay(trouble.setbacks, self._outside.chance()))
+            return False
+        self._counters.failures += 1
+        trouble = Trouble(trouble.attempts + 1, trouble.setbacks, since)
+        delay = self._pace.retry.delay(trouble.attempts, self._outside.chance())
+        try:
+            if self._put_aside(event, error, trouble, delay):
+                return True
+        except (InboxUnusable, Stopped):
+            raise
+        except Exception as problem:
+            error = problem
+        self._hold(event, error, trouble, delay)
+        return False
+
+    def _put_aside(self, event: Event, error: Exception, trouble: Trouble, delay: float) -> bool:
+        """Do what the handler's on_failure says, if its time has come."""
+        route: Route = event._route
+        if route.on_failure == "park":
+            self._effects.park(event, trouble, error, delay)
+            return True
+        if not route.gives_up(trouble.attempts, self._pace.retry):
+            return False
+        if route.on_failure == "stop":
+            raise Stopped(
+                f"{event!r} failed {trouble.attempts} times: {_describe(error, event)}",
+                remedy="mend it and start again: the consumer goes on with this event",
+            ) from error
+        self._effects.bury(event, trouble, error)
+        return True
+
+    def _hold(self, event: Event, error: Exception, trouble: Trouble, delay: float) -> None:
+        first = trouble.attempts == 1 and not trouble.setbacks
         log.error(
             "%r failed, attempt %d, again in %.1f s; its partition waits: %s",
-            event, attempts + setbacks, delay, _describe(error, event),
-            exc_info=_seen_by_handler(error) if attempts == 1 and not setbacks else None,
+            event, trouble.attempts + trouble.setbacks, delay, _describe(error, event),
+            exc_info=_seen_by_handler(error) if first else None,
         )  # fmt: skip
-        self._backlog.hold([message], self._outside.clock() + delay, attempts, setbacks)
+        self._backlog.hold([event.message], self._outside.clock() + delay, trouble)
+
+    def _drain_parked(self, deadline: float) -> None:
+        """Handle parked events that are due; look for them about once a second."""
+        clock = self._outside.clock
+        if clock() < max(self._drain_at, self._database_back_at):
+            return
+        try:
+            while clock() < deadline and self._drain.one():
+                pass
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            self._hold_for_database([], error)
+        self._drain_at = clock() + DRAIN_SECONDS
 
     def _retry(self, deadline: float) -> None:
         """Try held partitions whose time has come: the first event alone, then the others together."""
@@ -235,10 +286,10 @@ class Loop:
         first, rest = held.messages[0], held.messages[1:]
         now = self._outside.clock()
         if now < self._database_back_at:
-            self._backlog.hold(held.messages, self._database_back_at, held.attempts, held.setbacks)
-        elif held.attempts == held.setbacks == 0:
+            self._backlog.hold(held.messages, self._database_back_at, held.trouble)
+        elif not held.trouble.attempts and not held.trouble.setbacks:
             self._apply_some(held.messages, deadline)
-        elif not self._single(first, held.attempts, held.setbacks):
+        elif not self._single(first, held.trouble):
             self._backlog.queue_behind(rest)
         elif rest:
             self._apply_some(rest, deadline)
@@ -254,9 +305,7 @@ class Loop:
         """Say whether the database itself is out of reach, so that no event can succeed."""
         return is_transient(error) and not self._session.usable()
 
-    def _hold_for_database(
-        self, messages: list[Message], error: Exception, attempts: int = 0, setbacks: int = 0
-    ) -> None:
+    def _hold_for_database(self, messages: list[Message], error: Exception, trouble: Trouble = NONE) -> None:
         self._counters.transient += 1
         self._outages += 1
         self._effects.expect_duplicates()
@@ -264,13 +313,17 @@ class Loop:
         self._database_back_at = self._outside.clock() + delay
         log.warning("no database connection, again in %.1f s: %s", delay, " ".join(str(error).split()))
         for message in messages:
-            self._backlog.hold([message], self._database_back_at, attempts, setbacks)
+            self._backlog.hold([message], self._database_back_at, trouble)
 
     def _store(self, messages: Sequence[Message]) -> None:
         if len(messages) == 1:
             self._source.store(messages)
         else:
             self._source.store({(m.topic(), m.partition()): m for m in messages}.values())
+
+    def _troubles(self) -> int:
+        counters = self._counters
+        return counters.failures + counters.transient + counters.dead_letters
 
     def _note_miss(self, cause: Exception) -> None:
         """Leave pipeline mode for good when batches fail in it whose events all succeed alone."""

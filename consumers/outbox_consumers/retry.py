@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg.errors import PipelineAborted
 
-from outbox_consumers.errors import ReadOnlyDatabase, UsageError
+from outbox_consumers.errors import NotDelivered, ReadOnlyDatabase, UsageError
 
 # Errors that say nothing about the event. By SQLSTATE, since psycopg files 25P03 and 25P04 under
 # InternalError and the rest under OperationalError (PostgreSQL docs, appendix A; psycopg 3.3).
@@ -73,7 +73,7 @@ TRANSIENT = RetryStrategy(linear_wait=0.2, exponential_wait=0, max_wait=5.0, jit
 def is_transient(error: BaseException) -> bool:
     """Say whether the error passes by itself: deadlock, timeout, lost connection, server restart."""
     if not isinstance(error, psycopg.Error):
-        return isinstance(error, ReadOnlyDatabase)
+        return isinstance(error, ReadOnlyDatabase | NotDelivered)
     state = error.sqlstate
     if state is None:
         # Raised by the client: the connection is gone. PipelineAborted only follows another error.

@@ -1,19 +1,25 @@
-"""Which function handles which event type."""
+"""Which function handles which event type, and what happens when it fails."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from psycopg import Connection
 
-from outbox_consumers.errors import UsageError
+from outbox_consumers.errors import Reject, UnknownEventType, UsageError
 from outbox_consumers.event import Event
+from outbox_consumers.retry import RetryStrategy
 
 Handler: TypeAlias = Callable[[Connection[Any], Event], object]
 BatchHandler: TypeAlias = Callable[[Connection[Any], Sequence[Event]], object]
+OnFailure: TypeAlias = Literal["block", "park", "dead_letter", "stop"]
+Unknown: TypeAlias = Literal["skip", "dead_letter", "fail"]
+
+# For handlers that give up at some time but do not say when.
+DEFAULT_ATTEMPTS: Final = 5
 
 
 @dataclass(slots=True)
@@ -24,25 +30,56 @@ class Route:
     function: Callable[[Connection[Any], Any], object]
     batch_of: int
     pipeline: bool
+    on_failure: OnFailure = "block"
+
+    def call(self, conn: Connection[Any], event: Event) -> None:
+        """Hand one event to the handler."""
+        self.function(conn, [event] if self.batch_of else event)
+
+    def gives_up(self, attempts: int, retry: RetryStrategy) -> bool:
+        """Say whether the event has been tried often enough."""
+        if self.on_failure in ("dead_letter", "stop") and retry.max_attempts is None:
+            return attempts >= DEFAULT_ATTEMPTS
+        return self.on_failure != "block" and retry.exhausted(attempts)
 
 
 class Routes:
-    """The handlers of one consumer by event type."""
+    """The handlers of one consumer by event type. `fallback` takes the types that have none."""
 
-    def __init__(self) -> None:
+    def __init__(self, unknown: Unknown = "skip") -> None:
+        if unknown not in get_args(Unknown):
+            raise UsageError(f"unknown={unknown!r}", remedy="say skip, dead_letter or fail")
         self.by_type: dict[object, Route] = {}  # by the header's bytes
+        self.fallback = {"skip": None, "dead_letter": _REJECT_UNKNOWN, "fail": _FAIL_UNKNOWN}[unknown]
 
     def add(self, route: Route) -> None:
         """Register a handler. Raises UsageError for a wrong signature or a type that has one already."""
         if not route.event_type:
             raise UsageError("a handler needs an event type", remedy='write @app.handler("OrderPlaced")')
+        if route.on_failure not in get_args(OnFailure):
+            choices = ", ".join(get_args(OnFailure))
+            raise UsageError(f"on_failure={route.on_failure!r}", remedy=f"say one of {choices}")
         check_signature(route.function, "events" if route.batch_of else "event")
-        if route.batch_of < 0:
-            raise UsageError(f"max_size={route.batch_of}: a batch holds at least one event")
         key = route.event_type.encode()
         if key in self.by_type:
             raise UsageError(f"two handlers for {route.event_type}", remedy="keep one of them")
         self.by_type[key] = route
+
+    def find(self, event_type: bytes | None) -> Route | None:
+        """Find the handler of an event type as it stands in the record's header."""
+        return self.by_type.get(event_type, self.fallback)
+
+
+def _reject_unknown(conn: Connection[Any], event: Event) -> None:
+    raise Reject("no handler for this event type")
+
+
+def _fail_unknown(conn: Connection[Any], event: Event) -> None:
+    raise UnknownEventType(f"no handler for {event!r}", remedy="add one, or skip unknown types")
+
+
+_REJECT_UNKNOWN: Final = Route("", _reject_unknown, 0, False)
+_FAIL_UNKNOWN: Final = Route("", _fail_unknown, 0, False)
 
 
 def check_signature(function: Callable[..., object], second: str) -> None:

@@ -15,31 +15,46 @@ from outbox_consumers.inbox import DEFAULT_TABLE
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One statement, and what it does."""
+    """One statement, and the object it makes."""
 
-    what: str
+    kind: str
+    name: str
     statement: str
 
 
 def steps(table: str = DEFAULT_TABLE, roles: Sequence[str] = ()) -> tuple[Step, ...]:
     """List what creating the inbox takes, in order. Every statement may be run again."""
-    inbox = sql.table(table)
-    create = Step(f"table {table}", sql.compose("create_inbox", inbox=inbox).decode())
+    inbox, dead_letter, parked = sql.tables(table)
+    _, dead, waiting = _names(table)
+    creates = (
+        Step("table", table, sql.compose("create_inbox", inbox=inbox).decode()),
+        Step("table", dead, sql.compose("create_dead_letter", dead_letter=dead_letter).decode()),
+        Step("table", waiting, sql.compose("create_parked", parked=parked).decode()),
+    )
     grants = (
         Step(
-            f"rights of {role} on {table}",
-            sql.compose("grant_inbox", inbox=inbox, role=sql.role(role)).decode(),
+            "rights",
+            f"of {role} on {table}",
+            sql.compose(
+                "grant_inbox", inbox=inbox, dead_letter=dead_letter, parked=parked, role=sql.role(role)
+            ).decode(),
         )
         for role in roles
     )
-    return create, *grants
+    return *creates, *grants
 
 
-def present(conn: psycopg.Connection[Any], table: str = DEFAULT_TABLE) -> bool:
-    """Say whether the inbox table exists."""
+def missing(conn: psycopg.Connection[Any], table: str = DEFAULT_TABLE) -> tuple[str, ...]:
+    """Name the tables that are not there yet."""
     cursor = psycopg.Cursor(conn, row_factory=tuple_row)
-    row = cursor.execute(sql.get("find_table"), {"table": sql.table(table).as_string(None)}).fetchone()
-    return row is not None and bool(row[0])
+    names = {part.as_string(None): name for part, name in zip(sql.tables(table), _names(table), strict=True)}
+    found = cursor.execute(sql.get("find_tables"), {"tables": list(names)})
+    there = {name for (name,) in found}
+    return tuple(name for quoted, name in names.items() if quoted not in there)
+
+
+def _names(table: str) -> tuple[str, str, str]:
+    return table, f"{table}_dead_letter", f"{table}_parked"
 
 
 def apply(conn: psycopg.Connection[Any], todo: Sequence[Step]) -> None:

@@ -211,8 +211,8 @@ def conninfo_of(dsn: Secret) -> dict[str, Any]:
 
 def _check(conn: psycopg.Connection[Any], database: Database) -> None:
     cursor = psycopg.Cursor(conn, row_factory=dict_row)
-    inbox = sql.table(database.table).as_string(None)
-    found = cursor.execute(sql.get("check_server"), {"inbox": inbox}).fetchone()
+    tables = [part.as_string(None) for part in sql.tables(database.table)]
+    found = cursor.execute(sql.get("check_server"), {"inbox": tables[0], "tables": tables}).fetchone()
     assert found is not None
     if found["standby"] or found["read_only"]:
         raise ReadOnlyDatabase(
@@ -235,20 +235,23 @@ def _check(conn: psycopg.Connection[Any], database: Database) -> None:
 
 
 def _check_inbox(found: dict[str, Any], table: str) -> None:
-    if not found["present"]:
-        raise inbox_missing(table)
+    if found["missing"]:
+        raise inbox_missing(_plain(found["missing"]))
     if found["key"] != ["event_id", "consumer"]:
         key = ", ".join(found["key"]) or "none"
         raise InboxUnusable(
             f"table {table} has the primary key ({key}), an inbox has (event_id, consumer)",
             remedy="name another table, or create this one anew with outboxctl inbox init",
         )
-    missing = [right for right in ("SELECT", "INSERT", "DELETE") if not found[f"may_{right.lower()}"]]
-    if missing:
+    if found["refused"]:
         raise InboxUnusable(
-            f"no right to {', '.join(missing)} on {table}",
-            remedy=f"run GRANT {', '.join(missing)} ON {table} TO <this role>",
+            f"missing rights on {_plain(found['refused'])}: SELECT, INSERT, UPDATE and DELETE are needed",
+            remedy="run outboxctl inbox init --grant <this role>",
         )
+
+
+def _plain(names: list[str]) -> str:
+    return ", ".join(name.replace('"', "") for name in names)
 
 
 def _unreachable(error: psycopg.OperationalError) -> Unreachable:

@@ -43,8 +43,10 @@ def test_an_inbox_without_rights(bench: Bench) -> None:
     try:
         dsn = bench.server.conninfo(bench.database.name, user=role, password="x")
         text = refusal(bench.applying(dsn=dsn), InboxUnusable)
-        rights = "SELECT, INSERT, DELETE"
-        assert text == f"no right to {rights} on inbox; run GRANT {rights} ON inbox TO <this role>"
+        assert text == (
+            "missing rights on inbox, inbox_dead_letter, inbox_parked: SELECT, INSERT, UPDATE and DELETE are "
+            "needed; run outboxctl inbox init --grant <this role>"
+        )
     finally:
         bench.run(f"DROP ROLE {role}")
 

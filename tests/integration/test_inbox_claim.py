@@ -163,8 +163,8 @@ def test_an_inbox_in_another_schema(database: Database) -> None:
     with database.connect() as conn:
         conn.execute('CREATE SCHEMA "Odd one"')
         schema.apply(conn, schema.steps("Odd one.in.box"))
-        assert schema.present(conn, "Odd one.in.box")
-        assert not schema.present(conn)
+        assert schema.missing(conn, "Odd one.in.box") == ()
+        assert schema.missing(conn) == ("inbox", "inbox_dead_letter", "inbox_parked")
         with conn.transaction():
             assert claim(conn, "billing", [event_id], table="Odd one.in.box") == {event_id}
 
@@ -190,7 +190,12 @@ def test_every_statement_is_understood_by_every_server(new_database: NewDatabase
 
 def refusal(conn: psycopg.Connection, name: str) -> str:
     """Let the server parse and analyse a statement, and give what it has against it."""
-    parts = {"inbox": sql.table("inbox"), "role": sql.role("postgres")}
+    parts = {
+        "inbox": sql.table("inbox"),
+        "dead_letter": sql.dead_letter("inbox"),
+        "parked": sql.parked("inbox"),
+        "role": sql.role("postgres"),
+    }
     text = sql.compose(name, conn.info.server_version // 10000, **parts).decode()
     numbers: dict[str, int] = {}
     numbered = re.sub(r"%\((\w+)\)s", lambda m: f"${numbers.setdefault(m[1], len(numbers) + 1)}", text)

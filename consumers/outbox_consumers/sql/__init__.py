@@ -27,3 +27,18 @@ def table(name: str) -> sql.Identifier:
 def role(name: str) -> sql.Identifier:
     """Quote the name of a role."""
     return sql.Identifier(name)
+
+
+def dead_letter(inbox: str) -> sql.Identifier:
+    """Quote the name of the table of dead letters that belongs to an inbox."""
+    return table(f"{inbox}_dead_letter")
+
+
+def parked(inbox: str) -> sql.Identifier:
+    """Quote the name of the table of parked events that belongs to an inbox."""
+    return table(f"{inbox}_parked")
+
+
+def tables(inbox: str) -> tuple[sql.Identifier, sql.Identifier, sql.Identifier]:
+    """Quote the names of an inbox and its companions."""
+    return table(inbox), dead_letter(inbox), parked(inbox)

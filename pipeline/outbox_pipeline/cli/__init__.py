@@ -36,8 +36,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("watch:watch", "Keep the pipeline alive and under watch."),
     "tail": ("tail:tail", "Print the events that arrive on Kafka, decoded."),
     "send": ("send:send", "Write one event into the outbox."),
+    "relay": ("relay:relay_", "Carry rows of the outbox to Kafka without Connect."),
     "consume": ("consume:consume", "Run a consumer application (module:app)."),
     "inbox": ("inbox:inbox", "Create and inspect a consumer's inbox table."),
+    "dead-letters": ("dead_letters:dead_letters", "Look at events that consumers have given up, and decide."),
 }
 
 

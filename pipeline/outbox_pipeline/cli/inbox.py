@@ -36,10 +36,10 @@ def init(
         _show_sql(invocation, todo)
         return
     with postgres.connect(Secret(dsn), application_name="outboxctl inbox init") as conn:
-        there = schema.present(conn, table)
+        missing = schema.missing(conn, table)
         if not dry_run:
             _apply(conn, todo)
-    _show(invocation, todo, table, there, dry_run)
+    _show(invocation, todo, missing, dry_run)
 
 
 def _apply(conn: psycopg.Connection, todo: tuple[schema.Step, ...]) -> None:
@@ -62,21 +62,19 @@ def _show_sql(invocation: Invocation, todo: tuple[schema.Step, ...]) -> None:
 
 
 def _show(
-    invocation: Invocation, todo: tuple[schema.Step, ...], table: str, there: bool, dry_run: bool
+    invocation: Invocation, todo: tuple[schema.Step, ...], missing: tuple[str, ...], dry_run: bool
 ) -> None:
+    objects = [
+        {"kind": step.kind, "name": step.name, "state": _state(step, missing), "statement": step.statement}
+        for step in todo
+    ]
     if invocation.json:
-        state = "present" if there else "missing"
-        output.json_document(
-            {
-                "objects": [
-                    {"kind": "table", "name": table, "state": state, "statement": todo[0].statement},
-                    *({"kind": "grant", "name": s.what, "statement": s.statement} for s in todo[1:]),
-                ],
-                "applied": not dry_run,
-            }
-        )
+        output.json_document({"objects": objects, "applied": not dry_run})
         return
-    verb = "would be created" if dry_run else "created"
-    output.line(f"table {table}: " + ("present" if there else verb))
-    for step in todo[1:]:
-        output.line(f"{step.what}: " + ("would be granted" if dry_run else "granted"))
+    words = {"present": "present", "missing": "would be created" if dry_run else "created"}
+    for found in objects:
+        output.line(f"{found['kind']} {found['name']}: {words[found['state']]}")
+
+
+def _state(step: schema.Step, missing: tuple[str, ...]) -> str:
+    return "missing" if step.kind != "table" or step.name in missing else "present"

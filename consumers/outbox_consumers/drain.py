@@ -1,0 +1,104 @@
+"""Handle parked events: head by head, in order per aggregate, until each queue is empty."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from outbox_consumers.counters import Counters
+from outbox_consumers.dead_letter import Trouble, describe
+from outbox_consumers.effects import Books
+from outbox_consumers.errors import Reject, Skip, SwallowedDatabaseError
+from outbox_consumers.event import TYPE_HEADER, header, headers_of
+from outbox_consumers.parked import ParkedEvent
+from outbox_consumers.retry import TRANSIENT, RetryStrategy, is_transient
+from outbox_consumers.routes import Route, Routes
+from outbox_consumers.session import Session, Status
+
+log = logging.getLogger("outbox_consumers")
+
+
+class Drain:
+    """Handles what is parked. Any process of the consumer may; a head is locked while it is worked on."""
+
+    def __init__(
+        self,
+        session: Session,
+        books: Books,
+        routes: Routes,
+        counters: Counters,
+        retry: RetryStrategy,
+        chance: Callable[[], float],
+    ) -> None:
+        self._session = session
+        self._books = books
+        self._routes = routes
+        self._counters = counters
+        self._retry = retry
+        self._chance = chance
+
+    def one(self) -> bool:
+        """Take one head that is due and handle it. False when there is none.
+
+        Raises transient errors of the database; then nothing is changed.
+        """
+        parked: ParkedEvent | None = None
+        try:
+            cursor = self._session.begin()
+            conn = self._session.connection()
+            parked = self._books.parked.take(conn)
+            if parked is None:
+                self._session.rollback()
+                return False
+            route = self._route(parked)
+            try:
+                route.call(conn, parked.event)
+            except Skip as word:
+                if self._session.status() == Status.INERROR:
+                    raise SwallowedDatabaseError("a database error was answered with Skip") from word
+            if self._session.status() == Status.INTRANS:
+                self._books.parked.remove(cursor, parked)
+                self._books.parked.look(cursor)
+            self._session.commit()
+        except Exception as error:
+            self._session.rollback()
+            if parked is None or (is_transient(error) and not self._session.usable()):
+                raise
+            self._failed(parked, error)
+            return True
+        self._counters.unparked += 1
+        self._counters.processed += 1
+        self._books.dead_letters.limiter.good(1)
+        return True
+
+    def _route(self, parked: ParkedEvent) -> Route:
+        route = self._routes.find(header(headers_of(parked.event.message), TYPE_HEADER, 1))
+        if route is None:
+            raise Reject("no handler for this event type any more")
+        return route
+
+    def _failed(self, parked: ParkedEvent, error: Exception) -> None:
+        transient = is_transient(error)
+        attempts = parked.trouble.attempts + (not transient)
+        trouble = Trouble(attempts, 0, parked.trouble.since)
+        try:
+            cursor = self._session.begin()
+            if isinstance(error, Reject) or (not transient and self._retry.exhausted(attempts)):
+                if self._books.parked.remove(cursor, parked):
+                    self._books.dead_letters.add(cursor, parked.event, trouble, error)
+                    self._books.parked.look(cursor)
+                    self._counters.dead_letters += 1
+                    log.error("dead letter %r after %d attempts: %s", parked.event, attempts, error)
+            else:
+                strategy = TRANSIENT if transient else self._retry
+                delay = strategy.delay(max(attempts, 1), self._chance())
+                self._books.parked.postpone(cursor, parked, attempts, describe(error), delay)
+                self._counters.failures += not transient
+                self._counters.transient += transient
+                log.error(
+                    "parked %r failed, attempt %d, again in %.1f s: %s", parked.event, attempts, delay, error
+                )
+            self._session.commit()
+        except BaseException:
+            self._session.rollback()
+            raise

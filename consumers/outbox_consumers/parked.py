@@ -1,0 +1,109 @@
+"""Aggregates that wait: a failed event and everything behind it of the same key, in order, in a table.
+
+Parking takes an event off the partition, so other aggregates go on at once. It is claimed in the same
+transaction: from then on the parked row, not Kafka, is what guarantees that it will be handled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+from psycopg.rows import dict_row
+
+from outbox_consumers import sql
+from outbox_consumers.dead_letter import Trouble, describe, message_of, row
+from outbox_consumers.event import Event
+
+_UNTROUBLED: Final = Trouble()
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedEvent:
+    """The head of a queue, locked by the transaction that took it."""
+
+    position: int
+    event: Event
+    queue: bytes
+    trouble: Trouble
+
+
+def queue_of(event: Event) -> bytes:
+    """Name the queue an event waits in: its topic and key. Events without a key wait alone."""
+    key = event.message.key()
+    return event.packed_id if key is None else (event.message.topic() or "").encode() + b"\0" + key
+
+
+class Parked:
+    """The parked events of one consumer, as its own loop sees them.
+
+    `queues` is what was known after the last `look`. A queue that another process has emptied meanwhile
+    only makes this one park an event that would not have needed it.
+    """
+
+    def __init__(self, consumer: str, table: str) -> None:
+        parked = sql.parked(table)
+        self.queues: set[bytes] = set()
+        self._consumer = consumer
+        self._park = sql.compose("park_event", parked=parked)
+        self._queues = sql.compose("parked_queues", parked=parked)
+        self._take = sql.compose("take_parked", parked=parked)
+        self._unpark = sql.compose("unpark", parked=parked)
+        self._postpone = sql.compose("postpone_parked", parked=parked)
+
+    def look(self, cursor: psycopg.Cursor[Any]) -> None:
+        """Read which queues there are. To be done after every careful claim: a predecessor that we have
+        waited for may have parked what comes before the events at hand."""
+        self.queues = {queue for (queue,) in cursor.execute(self._queues, {"consumer": self._consumer})}
+
+    def split(self, events: Sequence[Event]) -> tuple[Sequence[Event], Sequence[Event]]:
+        """Part the events that may be handled from those whose aggregate waits."""
+        if not self.queues:
+            return events, ()
+        free: list[Event] = []
+        waiting: list[Event] = []
+        for event in events:
+            (waiting if queue_of(event) in self.queues else free).append(event)
+        return free, waiting
+
+    def park(
+        self,
+        cursor: psycopg.Cursor[Any],
+        event: Event,
+        trouble: Trouble = _UNTROUBLED,
+        error: BaseException | None = None,
+        delay: float = 0.0,
+    ) -> None:
+        """Queue an event, in the caller's transaction."""
+        text = describe(error) if error else "waits behind a failed event of the same key"
+        values = row(self._consumer, event, trouble, text) | {"queue": queue_of(event), "delay": delay}
+        cursor.execute(self._park, values)
+
+    def take(self, conn: psycopg.Connection[Any]) -> ParkedEvent | None:
+        """Lock the head of a queue that is due, if there is one that nobody works on."""
+        cursor = psycopg.Cursor(conn, row_factory=dict_row)
+        found = cursor.execute(self._take, {"consumer": self._consumer}).fetchone()
+        if found is None:
+            return None
+        event = Event.of(message_of(found))
+        event._attempt = found["attempts"] + 1
+        trouble = Trouble(found["attempts"], 0, found["first_failed_at"])
+        return ParkedEvent(found["position"], event, found["queue"], trouble)
+
+    def remove(self, cursor: psycopg.Cursor[Any], parked: ParkedEvent) -> bool:
+        """Take an event out of its queue, in the transaction that handles it. False when it is gone."""
+        return cursor.execute(self._unpark, {"position": parked.position}).rowcount == 1
+
+    def postpone(
+        self,
+        cursor: psycopg.Cursor[Any],
+        parked: ParkedEvent,
+        attempts: int,
+        error: str,
+        delay: float,
+    ) -> None:
+        """Leave an event at the head of its queue until later."""
+        values = {"position": parked.position, "attempts": attempts, "error": error, "delay": delay}
+        cursor.execute(self._postpone, values)

@@ -1,0 +1,9 @@
+-- Keep an event that a consumer has given up; once, however often it is tried.
+INSERT INTO {dead_letter} (
+    consumer, event_id, event_type, topic, partition, "offset", key, payload, headers,
+    attempts, first_failed_at, last_failed_at, error
+) VALUES (
+    %(consumer)s, %(event_id)s, %(event_type)s, %(topic)s, %(partition)s, %(offset)s, %(key)s, %(payload)s,
+    %(headers)s, %(attempts)s, %(first_failed_at)s, now(), %(error)s
+)
+ON CONFLICT (consumer, event_id) DO NOTHING

@@ -1,0 +1,2 @@
+-- Say which of these tables there are.
+SELECT name FROM unnest(%(tables)s::text[]) AS name WHERE to_regclass(name) IS NOT NULL

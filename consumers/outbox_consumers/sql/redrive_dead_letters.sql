@@ -1,0 +1,14 @@
+-- Move dead letters back into the queues of their aggregates, in order; a consumer takes them from there.
+WITH taken AS (
+    DELETE FROM {dead_letter} WHERE position = ANY(%(positions)s) RETURNING *
+)
+INSERT INTO {parked} (
+    consumer, event_id, event_type, topic, partition, "offset", key, payload, headers,
+    attempts, first_failed_at, last_failed_at, error, queue, due_at
+)
+SELECT consumer, event_id, event_type, topic, partition, "offset", key, payload, headers,
+       0, first_failed_at, last_failed_at, error,
+       COALESCE(convert_to(topic, 'UTF8') || '\x00'::bytea || key, uuid_send(event_id)),
+       now() + make_interval(secs => (row_number() OVER (ORDER BY position) - 1) * %(interval)s)
+FROM taken
+ORDER BY position

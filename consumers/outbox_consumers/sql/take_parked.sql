@@ -1,0 +1,12 @@
+-- Lock the first event of a queue that is due and that no other process works on.
+SELECT position, topic, partition, "offset", key, payload, headers, attempts, first_failed_at, queue
+FROM {parked} AS p
+WHERE consumer = %(consumer)s
+  AND due_at <= now()
+  AND NOT EXISTS (
+      SELECT FROM {parked} AS before
+      WHERE before.consumer = p.consumer AND before.queue = p.queue AND before.position < p.position
+  )
+ORDER BY due_at
+LIMIT 1
+FOR UPDATE SKIP LOCKED

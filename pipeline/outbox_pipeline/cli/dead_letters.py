@@ -1,0 +1,198 @@
+"""`outboxctl dead-letters`: look at events that consumers have given up, and decide."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import psycopg
+
+from outbox_connectors.definition import Secret
+from outbox_connectors.errors import Failed, UsageError
+from outbox_consumers import dead_letter
+from outbox_consumers.inbox import DEFAULT_TABLE, inbox_missing
+from outbox_pipeline import postgres
+from outbox_pipeline.cli import Invocation, output, pass_invocation
+
+_OPTIONS = (
+    click.option("--dsn", default="", help="libpq connection string of the consumer's database; see PG*."),
+    click.option("--table", default=DEFAULT_TABLE, show_default=True, help="The inbox they belong to."),
+    click.option("--consumer", metavar="NAME", help="Only this consumer's."),
+    click.option("--type", "event_type", metavar="TYPE", help="Only this event type."),
+    click.option("--key", metavar="TEXT", help="Only this aggregate's."),
+    click.option("--id", "event_id", type=click.UUID, help="Only this event."),
+    click.option("--error", metavar="TEXT", help="Only those whose error contains this."),
+    click.option("--since", metavar="TIME", help="Only those that failed since then, ISO 8601."),
+    click.option("--max", "limit", type=click.IntRange(min=1), metavar="N", help="At most so many."),
+)
+
+
+def _filters(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that choose dead letters, as one `wanted`."""
+
+    @functools.wraps(command)
+    def wrapper(
+        *args: Any,
+        consumer: str | None,
+        event_type: str | None,
+        key: str | None,
+        event_id: object,
+        error: str | None,
+        since: str | None,
+        limit: int | None,
+        **kwargs: Any,
+    ) -> None:
+        moment = _moment(since)
+        wanted = dead_letter.Wanted(
+            consumer, event_type, key, str(event_id) if event_id else None, moment, error, limit
+        )
+        command(*args, wanted=wanted, **kwargs)
+
+    for option in reversed(_OPTIONS):
+        wrapper = option(wrapper)
+    return wrapper
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"--since {text}: not an ISO 8601 time", remedy="write 2026-01-31T12:00Z") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+@click.group("dead-letters")
+def dead_letters() -> None:
+    """Look at events that consumers have given up: redrive or discard them."""
+
+
+@dead_letters.command("list")
+@_filters
+@pass_invocation
+def list_(invocation: Invocation, dsn: str, table: str, wanted: dead_letter.Wanted) -> None:
+    """List dead letters, oldest first."""
+    with _session(dsn, "list") as conn:
+        found = _find(conn, wanted, table)
+    if invocation.json:
+        output.json_document([_summary(letter) for letter in found])
+        return
+    rows = [
+        [f"{x['last_failed_at']:%Y-%m-%d %H:%M:%S}", x["consumer"], x["event_type"], _text(x["key"]) or "-",
+         str(x["event_id"]), str(x["attempts"]), _short(x["error"])]
+        for x in found
+    ]  # fmt: skip
+    output.table(rows, ["FAILED", "CONSUMER", "TYPE", "KEY", "ID", "TRIES", "ERROR"])
+
+
+@dead_letters.command()
+@_filters
+@pass_invocation
+def show(invocation: Invocation, dsn: str, table: str, wanted: dead_letter.Wanted) -> None:
+    """Show dead letters whole: where from, why, headers and payload."""
+    with _session(dsn, "show") as conn:
+        found = _find(conn, wanted, table)
+    if invocation.json:
+        output.json_document([_whole(letter) for letter in found])
+        return
+    for letter in found:
+        for name, value in _whole(letter).items():
+            if name != "headers":
+                output.line(f"{name:>16}  {value if value is not None else '-'}")
+        for name, value in letter["headers"]:
+            output.line(f"{'header':>16}  {name}: {value if value is not None else '-'}")
+        output.line()
+
+
+@dead_letters.command()
+@_filters
+@click.option("--rate", type=click.FloatRange(min=0), default=0.0, help="So many per second; 0: all at once.")
+@click.option("--dry-run", is_flag=True, help="Say which, change nothing.")
+@pass_invocation
+def redrive(
+    invocation: Invocation, dsn: str, table: str, wanted: dead_letter.Wanted, rate: float, dry_run: bool
+) -> None:
+    """Give dead letters back to their consumer, with their old ids, in order per aggregate.
+
+    The running consumer takes them from its table within about a second. One that still fails comes
+    back here.
+    """
+    with _session(dsn, "redrive") as conn, conn.transaction():
+        found = _find(conn, wanted, table)
+        if not dry_run and found:
+            dead_letter.redrive(conn, [x["position"] for x in found], table, rate)
+    _say(invocation, found, "redriven", dry_run)
+
+
+@dead_letters.command()
+@_filters
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Say which, change nothing.")
+@pass_invocation
+def discard(
+    invocation: Invocation, dsn: str, table: str, wanted: dead_letter.Wanted, yes: bool, dry_run: bool
+) -> None:
+    """Forget dead letters for good. Their events stay marked as handled."""
+    with _session(dsn, "discard") as conn:
+        found = _find(conn, wanted, table)
+        if found and not dry_run:
+            if not yes:
+                click.confirm(f"Discard {len(found)} dead letters for good?", abort=True, err=True)
+            with conn.transaction():
+                dead_letter.discard(conn, [x["position"] for x in found], table)
+    _say(invocation, found, "discarded", dry_run)
+
+
+def _session(dsn: str, verb: str) -> psycopg.Connection:
+    return postgres.connect(Secret(dsn), application_name=f"outboxctl dead-letters {verb}")
+
+
+def _find(conn: psycopg.Connection, wanted: dead_letter.Wanted, table: str) -> list[dict[str, Any]]:
+    try:
+        return dead_letter.find(conn, wanted, table)
+    except psycopg.errors.UndefinedTable:
+        raise inbox_missing(f"{table}_dead_letter") from None
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise Failed(
+            str(error).splitlines()[0], remedy="run outboxctl inbox init --grant <this role>"
+        ) from None
+
+
+def _say(invocation: Invocation, found: list[dict[str, Any]], done: str, dry_run: bool) -> None:
+    if invocation.json:
+        output.json_document({done: [str(x["event_id"]) for x in found], "applied": not dry_run})
+        return
+    output.line(f"{len(found)} dead letters " + (f"would be {done}" if dry_run else done))
+
+
+def _summary(letter: dict[str, Any]) -> dict[str, Any]:
+    whole = _whole(letter)
+    return {name: whole[name] for name in whole if name not in ("headers", "payload")}
+
+
+def _whole(letter: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "consumer": letter["consumer"],
+        "event_id": str(letter["event_id"]),
+        "event_type": letter["event_type"],
+        "key": _text(letter["key"]),
+        "record": f"{letter['topic']}/{letter['partition']}/{letter['offset']}",
+        "attempts": letter["attempts"],
+        "first_failed_at": letter["first_failed_at"].isoformat(),
+        "last_failed_at": letter["last_failed_at"].isoformat(),
+        "error": letter["error"],
+        "headers": letter["headers"],
+        "payload": _text(letter["payload"]),
+    }
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else bytes(value).decode("utf-8", "backslashreplace")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:59] + "…"

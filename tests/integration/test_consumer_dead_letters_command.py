@@ -1,0 +1,99 @@
+"""`outboxctl dead-letters`: list, show, redrive, discard, with filters and without surprises."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+
+from fix_consumer import Bench, running, until
+from outbox_consumers import Event, Reject
+from outbox_consumers.dead_letter import DeadLetterLimit, DeadLetters, Limiter, Trouble
+from outbox_consumers.inbox import cursor_of
+from outbox_pipeline.cli import main
+
+pytestmark = pytest.mark.stack
+
+
+class Letters:
+    """Runs the command on a bench and gives what it printed."""
+
+    def __init__(self, bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+        self._bench = bench
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        with pytest.raises(SystemExit) as caught:
+            main(["dead-letters", *arguments, "--dsn", self._bench.dsn])
+        captured = self._capsys.readouterr()
+        assert caught.value.code == code, captured.err
+        return captured.out if code == 0 else captured.err
+
+    def ids(self, *filters: str) -> list[str]:
+        return [letter["event_id"] for letter in json.loads(self("list", "--json", *filters))]
+
+
+@pytest.fixture
+def letters(bench: Bench, capsys: pytest.CaptureFixture[str]) -> Letters:
+    return Letters(bench, capsys)
+
+
+def bury(bench: Bench, **event: Any) -> str:
+    consumer = event.pop("consumer", "billing")
+    error = Reject(event.pop("error", "never"))
+    made = Event(event.pop("type", "Placed"), {"n": 1}, id=uuid.uuid4(), **event)
+    with bench.database.connect() as conn:
+        book = DeadLetters(consumer, "inbox", Limiter(DeadLetterLimit()), None)
+        book.add(cursor_of(conn), made, Trouble(3), error)
+    return str(made.id)
+
+
+def test_filters_choose_and_never_more(bench: Bench, letters: Letters) -> None:
+    one = bury(bench, key="a", error="timeout of the bank")
+    two = bury(bench, key="b", type="Paid")
+    three = bury(bench, key="a", consumer="shipping")
+    assert letters.ids() == [one, two, three]
+    assert letters.ids("--consumer", "billing") == [one, two]
+    assert letters.ids("--type", "Paid") == [two]
+    assert letters.ids("--key", "a") == [one, three]
+    assert letters.ids("--error", "the bank") == [one]
+    assert letters.ids("--id", two) == [two]
+    assert letters.ids("--max", "1") == [one]
+    assert letters.ids("--since", "2999-01-01") == []
+
+
+def test_show_tells_where_from_and_why(bench: Bench, letters: Letters) -> None:
+    bury(bench, key="order-1", topic="outbox.event.order", offset=7)
+    text = letters("show")
+    for words in ("outbox.event.order/0/7", "order-1", "Reject: never", '{"n": 1}', "event_type: Placed"):
+        assert words in text
+    assert "Reject: never" in letters("list")
+
+
+def test_discard_asks_or_is_told(bench: Bench, letters: Letters) -> None:
+    one, two = bury(bench), bury(bench)
+    assert "1 dead letters would be discarded" in letters("discard", "--id", one, "--dry-run")
+    assert letters.ids() == [one, two]
+    assert json.loads(letters("discard", "--id", one, "--yes", "--json")) == {
+        "discarded": [one],
+        "applied": True,
+    }
+    assert letters.ids() == [two]
+
+
+def test_a_redriven_letter_is_handled_by_the_running_consumer(bench: Bench, letters: Letters) -> None:
+    event_id = bury(bench, key="k")
+    bench.sent.append(uuid.UUID(event_id))
+    with running(bench.applying()) as app:
+        assert "1 dead letters would be redriven" in letters("redrive", "--dry-run")
+        assert letters("redrive") == "1 dead letters redriven\n"
+        until(lambda: app.counters.unparked == 1)
+    bench.applied_once()
+    assert letters.ids() == []
+
+
+def test_refusals_are_one_line(bench: Bench, letters: Letters) -> None:
+    assert "not an ISO 8601 time" in letters("list", "--since", "yesterday", code=2)
+    assert "outboxctl inbox init" in letters("list", "--table", "nowhere", code=1)
