@@ -180,15 +180,6 @@ class Pipeline:
             return cursor.fetchall() if cursor.description else []
 
 
-@pytest.fixture
-def pipeline(new_site: NewSite, stack: Stack, tmp_path: Path) -> Iterator[Pipeline]:
-    """A pipeline of its own on the test stack, destroyed with its data at the end."""
-    site = new_site(stack, stack.environ["OUTBOX_CDC_PASSWORD"])
-    made = Pipeline(site, tmp_path)
-    yield made
-    made.run("destroy", "--yes", "--data")
-
-
 def overlaid(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Lay changes over a document, mapping by mapping."""
     nested = {

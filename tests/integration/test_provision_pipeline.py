@@ -7,15 +7,26 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from fix_provision import Pipeline
+from fix_provision import NewSite, Pipeline
+from fix_stack import Stack
 from outbox_pipeline import topics
 
 pytestmark = pytest.mark.stack
 
 PATIENCE_SECONDS = 60
+
+
+@pytest.fixture
+def pipeline(new_site: NewSite, stack: Stack, tmp_path: Path) -> Iterator[Pipeline]:
+    """A pipeline of its own on the test stack, destroyed with its data at the end."""
+    site = new_site(stack, stack.environ["OUTBOX_CDC_PASSWORD"])
+    made = Pipeline(site, tmp_path)
+    yield made
+    made.run("destroy", "--yes", "--data")
 
 
 def until(reached: Callable[[], bool]) -> None:
