@@ -228,7 +228,7 @@ class Reader:
         try:
             topics = self._consumer.list_topics(timeout=METADATA_SECONDS).topics
         except KafkaException as error:
-            self._check_reasons()
+            self._consumer.poll(0)  # lets the callback tell the reasons, a refused password for example
             raise unreachable(self.servers, self._reasons or [error.args[0]]) from error
         return {
             (name, partition)

@@ -18,6 +18,7 @@ import psycopg
 from outbox_pipeline import lsn, messages
 from outbox_pipeline.errors import Unreachable
 
+APPLICATION_NAME = "outboxctl watch"  # a ticker's session in pg_stat_activity, by which others see it
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 

@@ -9,9 +9,11 @@ from types import FrameType
 from typing import NoReturn
 
 import click
+import psycopg
+from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_connectors.errors import ExitCode, UsageError
+from outbox_connectors.errors import ExitCode, Failed, UsageError
 from outbox_pipeline import postgres, ticker
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 
@@ -37,13 +39,7 @@ def watch(invocation: Invocation, tick_only: bool, once: bool) -> int:
         )
     ticks = ticker.Ticks()
     if once:
-        with postgres.connect(
-            definition.postgres.admin,
-            application_name="outboxctl watch",
-            dbname=definition.postgres.connector.database,
-        ) as conn:
-            ticks.last_lsn = ticker.tick(conn, definition.heartbeat_prefix)
-            ticks.sent = 1
+        _tick_once(definition, ticks)
     else:
         _tick_until_told(definition, definition.watch.ticker.total_seconds(), ticks)
     if invocation.json:
@@ -53,17 +49,33 @@ def watch(invocation: Invocation, tick_only: bool, once: bool) -> int:
     return ExitCode.OK
 
 
+def _connect(definition: Definition) -> psycopg.Connection[TupleRow]:
+    return postgres.connect(
+        definition.postgres.admin,
+        application_name=ticker.APPLICATION_NAME,
+        dbname=definition.postgres.connector.database,
+    )
+
+
+def _tick_once(definition: Definition, ticks: ticker.Ticks) -> None:
+    with _connect(definition) as conn:
+        try:
+            ticks.last_lsn = ticker.tick(conn, definition.heartbeat_prefix)
+        except psycopg.Error as error:
+            raise Failed(
+                f"no tick: {' '.join(str(error).split())}",
+                where=f"database {definition.postgres.connector.database}",
+            ) from error
+    ticks.sent = 1
+
+
 def _tick_until_told(definition: Definition, interval_seconds: float, ticks: ticker.Ticks) -> None:
     output.progress(f"ticking every {interval_seconds:g} s with the prefix {definition.heartbeat_prefix}")
     # Both signals interrupt a sleep and a statement alike: nothing of a tick can be half done.
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         ticker.run(
-            lambda: postgres.connect(
-                definition.postgres.admin,
-                application_name="outboxctl watch",
-                dbname=definition.postgres.connector.database,
-            ),
+            lambda: _connect(definition),
             definition.heartbeat_prefix,
             interval_seconds=interval_seconds,
             stopped=lambda: False,
