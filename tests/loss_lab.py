@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
-from confluent_kafka import Consumer, Message
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
 from fix_stack import Database
 from outbox_connectors import profile
@@ -213,15 +213,12 @@ def until(look: Callable[[], Seen], seconds: float = PATIENCE_SECONDS) -> Seen:
 
 def delivered(road: Road, last: UUID) -> list[UUID]:
     """Read every event of a road's topic, in order, up to the `last` one or the end of patience."""
-    client = {
-        "bootstrap.servers": road.definition.kafka.client["bootstrap.servers"],
-        "group.id": road.connector,
-    }
+    assert until(lambda: topics.inspect(road.definition.kafka, [road.topic])[road.topic]), "no topic"
     found: list[UUID] = []
-    with _consumer(client, road.topic) as consumer:
+    with _consumer(road) as consumer:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline and last not in found:
-            for record in consumer.consume(500, 0.5):
+            for record in consumer.consume(500, 0.1):
                 assert record.error() is None
                 found.append(_event_id(record))
     return found
@@ -234,10 +231,11 @@ def _event_id(record: Message) -> UUID:
 
 
 @contextmanager
-def _consumer(client: Mapping[str, str], topic: str) -> Iterator[Consumer]:
-    consumer = Consumer({**client, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+def _consumer(road: Road) -> Iterator[Consumer]:
+    """Read the road's only partition from its start, without a group to wait for."""
+    consumer = Consumer({**road.definition.kafka.client, "group.id": road.connector})
     try:
-        consumer.subscribe([topic])
+        consumer.assign([TopicPartition(road.topic, 0, OFFSET_BEGINNING)])
         yield consumer
     finally:
         consumer.close()

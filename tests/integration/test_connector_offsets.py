@@ -19,11 +19,11 @@ def stopped_with_rows(pipeline: Pipeline) -> tuple[int, list[UUID], list[int]]:
     """Deliver three events, stop, and write five more. Returns the position after the three, the five
     and the position after each of them."""
     pipeline.register()
-    for _ in range(3):
-        pipeline.add()
-    offset = pipeline.wait_until_stored()
-    ran = pipeline.outboxctl("stop")
-    assert ran.code == 0, ran.text
+    last = [pipeline.add() for _ in range(3)][-1]
+    assert delivered(pipeline, last) == pipeline.written
+    pipeline.client.stop(pipeline.connector)  # which stores the offset of what was delivered
+    offset = pipeline.client.offsets(pipeline.connector)
+    assert offset is not None
     rows, ends = [], []
     for _ in range(5):
         rows.append(pipeline.add())
