@@ -19,11 +19,14 @@ from outbox_connectors.definition import Payload, TableName
 from outbox_pipeline import provision, tables
 from outbox_pipeline import sql as statements
 from outbox_pipeline.postgres import server_major
+from outbox_pipeline.relay import schema
+from outbox_pipeline.relay.names import identifiers, names_of
 
 pytestmark = [pytest.mark.stack, pytest.mark.matrix]
 
 FOLDER = Path(statements.__file__).parent
 NAMES = sorted({re.sub(r"_pg\d+$", "", path.stem) for path in FOLDER.glob("*.sql")})
+RELAY_QUERIES = {name for name in NAMES if name.startswith("relay_") and "create" not in name}
 TODAY = date(2026, 11, 29)
 BYTEA = TableName("public", "outbox_bytea")
 # What the placeholders of a statement stand for, where it is no identifier.
@@ -44,14 +47,27 @@ def test_every_statement_is_understood(site: Site) -> None:
             replace(site.definition.outbox, payload=Payload.BYTEA, table=BYTEA), TODAY
         ):
             conn.execute(statement)
+        for statement in relay_ddl(site):
+            conn.execute(statement)
         refused = {name: reason for name in NAMES if (reason := _refusal(conn, site, name))}
     assert not refused, "\n".join(f"{name}: {reason}" for name, reason in refused.items())
+
+
+def relay_ddl(site: Site) -> tuple[sql.Composed, ...]:
+    nothing = schema.Objects(False, False, False, False, False, None, False, False)
+    names, wishes = names_of(site.definition), schema.Wishes(8, archive=True)
+    return schema.plan_objects(nothing, None, names, site.definition.outbox, wishes).sql
 
 
 def _refusal(conn: psycopg.Connection, site: Site, name: str) -> str:
     text = statements.get(name, server_major(conn))
     table = BYTEA if name.endswith("_bytea") else site.definition.outbox.table
-    result = conn.pgconn.prepare(b"", _numbered(_filled(text, table).as_string(conn)).encode())
+    filled = (
+        sql.SQL(text).format(**identifiers(names_of(site.definition), site.definition.outbox, 8))
+        if name in RELAY_QUERIES
+        else _filled(text, table)
+    )
+    result = conn.pgconn.prepare(b"", _numbered(filled.as_string(conn)).encode())
     return "" if result.status == ExecStatus.COMMAND_OK else result.error_message.decode()
 
 

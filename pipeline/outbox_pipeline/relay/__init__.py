@@ -1,0 +1,60 @@
+"""The road without Connect: rows of the outbox to Kafka, by polling, with the bytes Debezium would write.
+
+    from outbox_pipeline import relay
+
+    relay.run(definition, relay.Settings(workers=4), say=print, stop=threading.Event())
+
+Order per aggregate is kept: aggregates are hashed onto shards, a shard has one owner, rows go in the
+order of `position`. That is the order of commits for writers that take turns on an aggregate (a row
+lock, a version that must match). Transactions that write one aggregate at the same time have no order
+of their own, on this road or any other.
+
+Exactly once into the topic: a read_committed reader sees every event once, whatever is killed or
+frozen when. With `transactions=False`: at least once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event
+
+from outbox_connectors.definition import Definition
+from outbox_pipeline import postgres
+from outbox_pipeline.relay import guard
+from outbox_pipeline.relay.counters import Counters
+from outbox_pipeline.relay.names import names_of
+from outbox_pipeline.relay.poison import OnPoison
+from outbox_pipeline.relay.settings import Mode, Settings
+from outbox_pipeline.relay.supervisor import supervise
+from outbox_pipeline.relay.wakeup import Waiter
+from outbox_pipeline.relay.worker import Worker
+
+__all__ = ["Counters", "Mode", "OnPoison", "Settings", "run"]
+
+
+def run(
+    definition: Definition,
+    settings: Settings,
+    *,
+    say: Callable[[str], None],
+    stop: Event,
+    waiter: Waiter | None = None,
+) -> Counters:
+    """Relay until `stop` is set, or until the outbox is empty where the settings say so.
+
+    One worker runs in this thread; more run as processes of their own. `waiter.wake()` makes a change
+    of `stop` noticed at once, also from a signal handler. Batches on their way are finished before it
+    returns. Raises Failed (not set up), Refused (a connector or another pipeline reads the same
+    outbox) and Unreachable; a server that goes away later is waited for.
+    """
+    with postgres.connect(
+        definition.postgres.admin,
+        application_name="outboxctl relay",
+        dbname=definition.postgres.connector.database,
+    ) as conn:
+        shards = guard.check(conn, definition, settings)
+    waiter = waiter or Waiter()
+    if settings.workers > 1:
+        return supervise(definition, shards, settings, say=say, stop=stop, waiter=waiter)
+    worker = Worker(definition, names_of(definition), shards, settings, say=say, waiter=waiter, stop=stop)
+    return worker.run()

@@ -1,0 +1,25 @@
+"""What a relay has done, to be added up over workers and shown."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts since a worker started."""
+
+    published: int = 0  # events whose transaction committed
+    batches: int = 0
+    sent_again: int = 0  # batches of a predecessor that were not in the topics
+    refused: int = 0  # batches that Kafka refused
+    fenced: int = 0  # producers that another one took the place of
+    taken: int = 0  # shards taken over
+    dead_letters: int = 0
+
+    def __add__(self, other: Counters) -> Counters:
+        return Counters(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counters)))
+
+    def document(self) -> dict[str, int]:
+        """Show them as JSON."""
+        return asdict(self)

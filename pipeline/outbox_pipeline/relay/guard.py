@@ -1,0 +1,62 @@
+"""Before a relay starts: is the outbox set up for it, and is it the only road?"""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from outbox_connectors.definition import Definition
+from outbox_pipeline import slots, topics
+from outbox_pipeline.errors import Failed, Refused
+from outbox_pipeline.relay import schema
+from outbox_pipeline.relay.names import Names, names_of
+from outbox_pipeline.relay.session import read_settings
+from outbox_pipeline.relay.settings import Mode, Settings
+
+_SET_UP = "run outboxctl relay --init"
+
+
+def check(conn: psycopg.Connection[TupleRow], definition: Definition, settings: Settings) -> int:
+    """Refuse what would lose or repeat events; return the number of shards.
+
+    Raises Failed where something is missing, Refused where a connector reads the same outbox or
+    another pipeline relays it, and Unreachable.
+    """
+    names = names_of(definition)
+    found = read_settings(conn, names)
+    if found is None:
+        raise Failed(f"outbox {definition.outbox.table} is not set up for a relay", remedy=_SET_UP)
+    pipeline, shards = found
+    wishes = schema.Wishes(shards, notify=False, archive=settings.mode is Mode.ARCHIVE)
+    planned = schema.plan_objects(schema.read(conn, names), found, names, definition.outbox, wishes)
+    if planned.why:
+        error = Refused if pipeline != definition.pipeline else Failed
+        raise error(planned.why, where=planned.name, remedy=planned.remedy)
+    if planned.changes:
+        what = ", ".join(change.field for change in planned.changes)
+        archive = " --archive" if settings.mode is Mode.ARCHIVE else ""
+        raise Failed(f"{what} is missing", where=planned.name, remedy=_SET_UP + archive)
+    _check_only_road(conn, definition)
+    if settings.transactions:
+        _check_progress_topic(definition, names, shards)
+    return shards
+
+
+def _check_only_road(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:
+    """A slot means that a connector has published these rows, or will: both would send them."""
+    slot = slots.read(conn, definition.postgres.slot)
+    if slot is None or slot.lost:
+        return
+    state = "is live" if slot.active else "has a slot and would publish the same rows when it comes back"
+    raise Refused(
+        f"the connector of pipeline {definition.pipeline} {state}",
+        where=f"slot {definition.postgres.slot}",
+        remedy="run outboxctl switch --to relay",
+    )
+
+
+def _check_progress_topic(definition: Definition, names: Names, shards: int) -> None:
+    found = topics.inspect(definition.kafka, [names.progress_topic])[names.progress_topic]
+    if found is None or found.partitions < shards:
+        have = "is missing" if found is None else f"has {found.partitions} partitions for {shards} shards"
+        raise Failed(have, where=f"topic {names.progress_topic}", remedy=_SET_UP)

@@ -1,0 +1,97 @@
+"""What to do with a batch that was refused. Pure: from the refusal to a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outbox_connectors.definition import Kafka
+from outbox_connectors.record import Row
+from outbox_pipeline.errors import Failed
+from outbox_pipeline.relay.carriage import Carriage
+from outbox_pipeline.relay.destinations import TopicUnavailable
+from outbox_pipeline.relay.poison import Fault, OnPoison, Search, fault_of, why_undeliverable
+from outbox_pipeline.relay.producer import RefusedBatch
+
+
+class BrokenRows(RefusedBatch):
+    """Rows that cannot become records, found before anything was sent."""
+
+    def __init__(self, found: Sequence[tuple[int, str]]) -> None:
+        super().__init__(0, found[0][1])
+        self.found = found
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a refused batch. `rows` None: the batch stays as it is."""
+
+    search: Search
+    rows: Sequence[Row] | None = None
+    buried: tuple[tuple[Row, str], ...] = ()
+    blocks: bool = False  # later rows of the aggregates of the buried ones wait
+    parked: str = ""  # aggregate type whose topic is at fault
+    wait: bool = False  # before it is sent again
+
+
+def broken(rows: Sequence[Row]) -> BrokenRows | None:
+    """Find the rows of a batch that could never become records."""
+    found = [(at, cause) for at, row in enumerate(rows) if (cause := why_undeliverable(row))]
+    return BrokenRows(found) if found else None
+
+
+def judge(
+    carriage: Carriage,
+    error: RefusedBatch | TopicUnavailable,
+    kafka: Kafka,
+    on_poison: OnPoison,
+    now: float,
+) -> Verdict:
+    """Decide on a refused batch. Raises Failed for a row that can never be published, with `stop`."""
+    rows = carriage.rows
+    if isinstance(error, TopicUnavailable):
+        at_fault = next(row for row in rows if kafka.topic_of(row.aggregate_type) == error.topic)
+        return _parked(carriage, at_fault.aggregate_type)
+    if isinstance(error, BrokenRows):
+        return _buried(carriage, error.found, on_poison)
+    fault = fault_of(error.code)
+    if fault is Fault.NOBODY:
+        return Verdict(carriage.search, wait=True)
+    at = 0 if len(rows) == 1 else error.at
+    if at is not None and fault is Fault.ROW:
+        return _buried(carriage, [(at, error.problem)], on_poison)
+    if at is not None:
+        return _parked(carriage, rows[at].aggregate_type)
+    search = carriage.search.refused(len(rows))
+    return Verdict(search, rows=rows[: search.limit(len(rows))])
+
+
+def _parked(carriage: Carriage, aggregate_type: str) -> Verdict:
+    others = [row for row in carriage.rows if row.aggregate_type != aggregate_type]
+    return Verdict(Search(), rows=others, parked=aggregate_type)
+
+
+def _buried(carriage: Carriage, found: Sequence[tuple[int, str]], on_poison: OnPoison) -> Verdict:
+    rows = carriage.rows
+    if on_poison is OnPoison.STOP:
+        row, cause = rows[found[0][0]], found[0][1]
+        raise Failed(
+            f"can never be published: {cause}",
+            where=f"row {row.id} of aggregate {row.aggregate_type} {row.aggregate_id}",
+            remedy="mend or delete the row, or run with --on-poison block_aggregate",
+        )
+    causes = dict(found)
+    blocked: set[tuple[str, str]] = set()
+    kept: list[Row] = []
+    buried: list[tuple[Row, str]] = []
+    for at, row in enumerate(rows):
+        aggregate = (row.aggregate_type, row.aggregate_id)
+        if aggregate in blocked:
+            continue  # it stays in the outbox until the dead letter before it is dealt with
+        if at in causes:
+            buried.append((row, causes[at]))
+            if on_poison is OnPoison.BLOCK_AGGREGATE:
+                blocked.add(aggregate)
+        else:
+            kept.append(row)
+    return Verdict(Search(), rows=kept, buried=tuple(buried), blocks=on_poison is OnPoison.BLOCK_AGGREGATE)

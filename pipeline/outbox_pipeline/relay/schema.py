@@ -1,0 +1,205 @@
+"""What the relay needs in PostgreSQL and Kafka, planned and made like every other object.
+
+The number of shards is part of an index and of which worker reads what, so it is fixed when the
+relay is set up: everybody reads it from the database, nobody from a command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import LiteralString
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow, dict_row
+
+from outbox_connectors.definition import Definition, Outbox, TopicSpec
+from outbox_pipeline import event_topics, rights, roles, tables, topics
+from outbox_pipeline import sql as statements
+from outbox_pipeline.errors import Failed
+from outbox_pipeline.plan import Change, ObjectPlan, Plan, State, blocked, text_of
+from outbox_pipeline.relay.names import Names, identifiers, names_of, shard_of
+from outbox_pipeline.relay.session import read_settings
+
+KIND = "relay"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How the relay should be set up."""
+
+    shards: int
+    notify: bool = True  # a trigger that wakes the workers; off: they poll
+    archive: bool = False  # a history that `--mode archive` can move rows to
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """Which objects of the relay exist."""
+
+    settings: bool
+    batch: bool
+    dead_letter: bool
+    history: bool
+    notify: bool
+    shard_of: str | None  # the expression of the index as the server prints it
+    index_valid: bool
+    wakes: bool
+
+
+def read(conn: psycopg.Connection[TupleRow], names: Names) -> Objects:
+    """Read which objects exist. One query on catalogs."""
+    wanted = {
+        field: names.qualified(getattr(names, field)).as_string(conn)
+        for field in ("settings", "batch", "dead_letter", "history", "index")
+    }
+    wanted["notify"] = f"{names.qualified(names.notify).as_string(conn)}()"
+    wanted["table"] = names.qualified(names.outbox).as_string(conn)
+    with conn.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute(statements.get("relay_read_objects"), wanted).fetchone()
+    return Objects(**(row or {}))
+
+
+def plan(conn: psycopg.Connection[TupleRow], definition: Definition, wishes: Wishes) -> Plan:
+    """Compare what the relay needs with what is there. Changes nothing. Raises Unreachable."""
+    return Plan(tuple(look() for look, _ in _parts(conn, definition, wishes)))
+
+
+def init(conn: psycopg.Connection[TupleRow], definition: Definition, wishes: Wishes, *, say: Say) -> Plan:
+    """Make what is missing, one object at a time. Running it again changes nothing.
+
+    Raises Failed at the first object that cannot be made; what was made before it stays.
+    """
+    done = []
+    for look, make in _parts(conn, definition, wishes):
+        found = look()
+        title = f"{found.kind} {found.name}"
+        if found.state is State.BLOCKED:
+            raise Failed(found.why, where=title, remedy=found.remedy)
+        if found.state is not State.PRESENT:
+            try:
+                make(found)
+            except psycopg.Error as error:
+                problem = error.diag.message_primary or " ".join(str(error).split())
+                raise Failed(problem, where=title, remedy="run it again to go on") from error
+        say(f"{title}: {'present' if found.state is State.PRESENT else 'created'}")
+        done.append(found)
+    return Plan(tuple(done))
+
+
+Part = tuple[Callable[[], ObjectPlan], Callable[[ObjectPlan], None]]
+
+
+def _parts(conn: psycopg.Connection[TupleRow], definition: Definition, wishes: Wishes) -> Iterator[Part]:
+    outbox, names = definition.outbox, names_of(definition)
+
+    def execute(planned: ObjectPlan) -> None:
+        with conn.transaction():
+            for statement in planned.sql:
+                conn.execute(statement)
+
+    def table() -> ObjectPlan:
+        ours = rights.read(conn, outbox.table.schema)
+        return tables.plan(tables.read(conn, outbox.table), outbox, ours, datetime.now(UTC).date())
+
+    yield table, execute
+    for writer in outbox.writers:
+
+        def grants(writer: str = writer) -> ObjectPlan:
+            live = roles.read_grants(conn, writer, definition)
+            return roles.plan_writer_grants(writer, live, definition, rights.read(conn, outbox.table.schema))
+
+        yield grants, execute
+
+    def objects() -> ObjectPlan:
+        return plan_objects(read(conn, names), read_settings(conn, names), names, outbox, wishes)
+
+    yield objects, execute
+    for spec in [*definition.kafka.aggregates.values(), progress_topic(definition, wishes.shards)]:
+
+        def topic(spec: TopicSpec = spec) -> ObjectPlan:
+            return event_topics.plan(topics.inspect(definition.kafka, [spec.name])[spec.name], spec)
+
+        def create(planned: ObjectPlan, spec: TopicSpec = spec) -> None:
+            if planned.state is State.MISSING:
+                topics.create(definition.kafka, [spec])
+
+        yield topic, create
+
+
+def progress_topic(definition: Definition, shards: int) -> TopicSpec:
+    """Say what the topic is whose partitions stand for shards. Nothing is ever written to it."""
+    return TopicSpec(
+        names_of(definition).progress_topic, shards, definition.kafka.defaults.replication_factor, {}
+    )
+
+
+def plan_objects(
+    live: Objects, settings: tuple[str, int] | None, names: Names, outbox: Outbox, wishes: Wishes
+) -> ObjectPlan:
+    """Compare the relay's tables, index and trigger with what is wished. Pure."""
+    name = f"{names.schema}.{names.settings}"
+    if settings is not None and settings != (names.pipeline, wishes.shards):
+        return _other_settings(name, settings, names, wishes)
+    if live.shard_of is not None and _bare(live.shard_of) != _bare(shard_of(wishes.shards).as_string(None)):
+        return blocked(
+            KIND,
+            name,
+            f"index {names.index} does not follow {wishes.shards} shards",
+            f"stop the relay, DROP INDEX {names.schema}.{names.index}, and run relay --init again",
+        )
+    missing = tuple(_missing(live, settings, outbox, wishes))
+    if not missing:
+        return ObjectPlan(KIND, name, State.PRESENT)
+    values = dict(identifiers(names, outbox, wishes.shards))
+    values |= {"channel": sql.Literal(names.channel), "shard_of": shard_of(wishes.shards)}
+    found = tuple(sql.SQL(statements.get(statement)).format(**values) for _, statement in missing)
+    changes = tuple(Change(what, "missing", "present") for what, _ in missing)
+    return ObjectPlan(KIND, name, State.MISSING, changes=changes, statement=text_of(found), sql=found)
+
+
+def _missing(
+    live: Objects, settings: tuple[str, int] | None, outbox: Outbox, wishes: Wishes
+) -> Iterator[tuple[str, LiteralString]]:
+    wanted: tuple[tuple[bool, str, tuple[LiteralString, ...]], ...] = (
+        (live.settings, "table of settings", ("relay_create_settings",)),
+        (settings is not None, "settings", ("relay_write_settings",)),
+        (live.batch, "table of batches", ("relay_create_batch",)),
+        (live.dead_letter, "dead letters", ("relay_create_dead_letter", "relay_create_blocking_index")),
+        (live.shard_of is not None, "index", ("relay_create_index",)),
+        (live.notify or not wishes.notify, "wake-up function", ("relay_create_notify_function",)),
+        (live.wakes or not wishes.notify, "wake-up trigger", ("relay_create_notify_trigger",)),
+        (
+            live.history or not wishes.archive,
+            "history",
+            ("relay_create_history", "relay_create_history_default"),
+        ),
+    )
+    for there, what, names in wanted:
+        if not there:
+            yield from ((what, name) for name in names)
+
+
+def _other_settings(name: str, settings: tuple[str, int], names: Names, wishes: Wishes) -> ObjectPlan:
+    pipeline, shards = settings
+    if pipeline != names.pipeline:
+        return blocked(
+            KIND,
+            name,
+            f"outbox {names.schema}.{names.outbox} is relayed by pipeline {pipeline}",
+            "give this pipeline an outbox of its own",
+        )
+    return blocked(
+        KIND,
+        name,
+        f"is set up with {shards} shards, not {wishes.shards}",
+        "leave out --shards: changing the number would let two workers read one aggregate",
+    )
+
+
+def _bare(expression: str) -> str:
+    """Strip what PostgreSQL adds when it prints an expression."""
+    return "".join(char for char in expression.lower().replace("::text", "") if char not in " ()")

@@ -1,0 +1,177 @@
+"""A worker's session with PostgreSQL: locks, batches and wake-up calls, all on one connection.
+
+The session is the proof of ownership. Locks of shards live as long as it does, so whatever is asked
+on it after a producer was made proves that the shard was still ours at that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import LiteralString
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow, args_row
+
+from outbox_connectors.definition import Definition
+from outbox_connectors.record import Row
+from outbox_pipeline import postgres
+from outbox_pipeline import sql as statements
+from outbox_pipeline.relay.names import Names, identifiers
+from outbox_pipeline.relay.settings import IDLE_SESSION_MS, MAX_BATCH_BYTES, Mode
+
+Connection = psycopg.Connection[TupleRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Who is there: the number of workers, the shards that have an owner, and those that are ours."""
+
+    workers: int
+    held: frozenset[int]
+    mine: frozenset[int]
+
+
+class Session:
+    """One worker's connection. Every call is one round trip; errors of psycopg pass through."""
+
+    def __init__(self, conn: Connection, names: Names, placeholders: Mapping[str, sql.Composable]) -> None:
+        self.conn = conn
+        self._names = names
+        self._placeholders = placeholders
+        self._composed: dict[str, sql.Composed] = {}
+        self._heard = True  # rows may have come before we listened
+        conn.add_notify_handler(self._hear)  # for those that arrive with the answer of a query
+
+    @classmethod
+    def open(cls, definition: Definition, names: Names, shards: int) -> Session:
+        """Connect, set the session up and appear among the workers. Raises Unreachable."""
+        conn = postgres.connect(
+            definition.postgres.admin,
+            application_name=f"outboxctl relay {definition.pipeline}",
+            dbname=definition.postgres.connector.database,
+        )
+        session = cls(conn, names, identifiers(names, definition.outbox, shards))
+        conn.execute(statements.get("relay_set_session"), {"idle_milliseconds": str(IDLE_SESSION_MS)})
+        conn.execute(statements.get("relay_enter"), {"lock": names.lock})
+        conn.execute(session._statement("relay_listen"))
+        return session
+
+    def close(self) -> None:
+        """End the session: every lock is free again."""
+        self.conn.close()
+
+    def _statement(self, name: LiteralString) -> sql.Composed:
+        if name not in self._composed:
+            self._composed[name] = sql.SQL(statements.get(name)).format(**self._placeholders)
+        return self._composed[name]
+
+    def notified(self) -> bool:
+        """Take the notifications that have arrived, without waiting; tell whether there was one."""
+        self.conn.pgconn.consume_input()
+        while self.conn.pgconn.notifies() is not None:
+            self._heard = True
+        heard, self._heard = self._heard, False
+        return heard
+
+    def _hear(self, _: psycopg.Notify) -> None:
+        self._heard = True
+
+    # -- ownership -----------------------------------------------------------------------------------
+
+    def look(self) -> Look:
+        """Read who is there."""
+        with self.conn.cursor(row_factory=args_row(_look)) as cursor:
+            found = cursor.execute(statements.get("relay_look"), {"lock": self._names.lock}).fetchone()
+        return found or Look(0, frozenset(), frozenset())
+
+    def try_shard(self, shard: int) -> bool:
+        """Take a shard's lock if it is free."""
+        values = {"lock": self._names.lock, "shard": shard}
+        row = self.conn.execute(statements.get("relay_try_shard"), values).fetchone()
+        return bool(row and row[0])
+
+    def give_shard(self, shard: int) -> None:
+        """Give a shard's lock back."""
+        values = {"lock": self._names.lock, "shard": shard}
+        self.conn.execute(statements.get("relay_give_shard"), values)
+
+    # -- batches -------------------------------------------------------------------------------------
+
+    def waiting(self, shards: Collection[int], parked: Collection[str]) -> frozenset[int]:
+        """Find out which of these shards have rows that may be published."""
+        values = {"shards": list(shards), "parked": list(parked)}
+        return frozenset(found for (found,) in self.conn.execute(self._statement("relay_waiting"), values))
+
+    def noted(self, shard: int) -> int | None:
+        """Read the number of the batch of a shard that was on its way last."""
+        row = self.conn.execute(self._statement("relay_read_batch"), {"shard": shard}).fetchone()
+        return int(row[0]) if row else None
+
+    def noted_rows(self, shard: int) -> list[Row]:
+        """Read the rows of that batch."""
+        with self.conn.cursor(row_factory=args_row(Row), binary=True) as cursor:
+            return cursor.execute(self._statement("relay_read_batch_rows"), {"shard": shard}).fetchall()
+
+    def next_rows(
+        self,
+        shard: int,
+        n: int,
+        limit: int,
+        *,
+        published: int | None,
+        parked: Collection[str],
+        mode: Mode,
+    ) -> list[Row]:
+        """Clear away the batch `published`, choose the next rows and note them as batch `n`, all or nothing.
+
+        One transaction, one round trip. Returns [] when there are none; then nothing is noted.
+        """
+        choice = {
+            "shard": shard,
+            "n": n,
+            "limit": limit,
+            "max_bytes": MAX_BATCH_BYTES,
+            "parked": list(parked),
+        }
+        with self.conn.cursor(row_factory=args_row(Row), binary=True) as cursor:
+            if published is None:
+                return cursor.execute(self._statement("relay_read_next"), choice).fetchall()
+            with self.conn.pipeline(), self.conn.transaction():
+                self._clear(shard, published, mode)
+                cursor.execute(self._statement("relay_read_next"), choice)
+            return cursor.fetchall()
+
+    def clear(self, shard: int, published: int, mode: Mode) -> None:
+        """Clear away a published batch without choosing another."""
+        self._clear(shard, published, mode)
+
+    def _clear(self, shard: int, published: int, mode: Mode) -> None:
+        name: LiteralString = "relay_delete_batch" if mode is Mode.DELETE else "relay_archive_batch"
+        self.conn.execute(self._statement(name), {"shard": shard, "n": published})
+
+    def note(self, shard: int, n: int, rows: Sequence[Row]) -> None:
+        """Write which rows batch `n` has, which must not be in the topics."""
+        values = {"shard": shard, "n": n, "ids": [row.id for row in rows]}
+        self.conn.execute(self._statement("relay_note_ids"), values)
+
+    def bury(self, row: Row, cause: str, *, attempts: int, blocks: bool) -> None:
+        """Move a row to the dead letters."""
+        values = {"id": row.id, "cause": cause, "attempts": attempts, "blocks": blocks}
+        self.conn.execute(self._statement("relay_bury"), values)
+
+
+def _look(workers: int, held: Sequence[int], mine: Sequence[int]) -> Look:
+    return Look(workers, frozenset(held), frozenset(mine))
+
+
+def read_settings(conn: Connection, names: Names) -> tuple[str, int] | None:
+    """Read the pipeline and the number of shards that an outbox is relayed with; None: not set up."""
+    placeholders = {"settings": names.qualified(names.settings)}
+    query = sql.SQL(statements.get("relay_read_settings")).format(**placeholders)
+    try:
+        row = conn.execute(query).fetchone()
+    except psycopg.errors.UndefinedTable:
+        return None
+    return (str(row[0]), int(row[1])) if row else None

@@ -1,0 +1,139 @@
+"""Workers as processes: started, restarted when they die, stopped together.
+
+Processes and not threads, because building records keeps Python busy: one process reached about the
+rate of one core. The number of workers may change at any time, on any machine: shards follow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from threading import Event, Thread
+from typing import Final
+
+from outbox_connectors.definition import Definition
+from outbox_pipeline.errors import OutboxError
+from outbox_pipeline.relay.counters import Counters
+from outbox_pipeline.relay.names import names_of
+from outbox_pipeline.relay.settings import Settings
+from outbox_pipeline.relay.wakeup import Waiter
+from outbox_pipeline.relay.worker import Worker
+
+RESTART_SECONDS: Final = 1.0
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class _Child:
+    number: int
+    process: BaseProcess
+    channel: Connection
+
+
+def supervise(
+    definition: Definition, shards: int, settings: Settings, *, say: Say, stop: Event, waiter: Waiter
+) -> Counters:
+    """Run `settings.workers` processes until all of them are done or `stop` is set.
+
+    A worker that is killed is started again. An error that waiting cannot mend ends all workers and
+    is raised. When this process is killed, its workers notice and end too.
+    """
+    crew = _Crew(definition, shards, settings, say)
+    for number in range(settings.workers):
+        crew.start(number)
+    while crew.children:
+        if stop.is_set() or crew.failure:
+            crew.tell_to_stop()
+        channels = [child.channel for child in crew.children]
+        for ready in wait([*channels, waiter.readable], timeout=1.0):
+            if ready == waiter.readable:
+                waiter.wait(0)
+            else:
+                crew.hear(next(child for child in crew.children if child.channel is ready))
+    if crew.failure:
+        raise crew.failure
+    return crew.total
+
+
+@dataclass(slots=True)
+class _Crew:
+    """The worker processes of one supervisor."""
+
+    definition: Definition
+    shards: int
+    settings: Settings
+    say: Say
+    children: list[_Child] = field(default_factory=list)
+    total: Counters = field(default_factory=Counters)
+    failure: OutboxError | None = None
+    stopping: bool = False
+
+    def start(self, number: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        arguments = (self.definition, self.shards, self.settings, theirs)
+        process = context.Process(target=_work, args=arguments, name=f"relay-{number}")
+        process.start()
+        theirs.close()
+        self.children.append(_Child(number, process, ours))
+
+    def tell_to_stop(self) -> None:
+        if not self.stopping:
+            self.stopping = True
+            for child in self.children:
+                with contextlib.suppress(OSError):  # it has ended
+                    child.channel.send("stop")
+
+    def hear(self, child: _Child) -> None:
+        try:
+            message = child.channel.recv()
+        except (EOFError, OSError):
+            self._ended(child)
+            return
+        if isinstance(message, Counters):
+            self.total += message
+        elif isinstance(message, OutboxError):
+            self.failure = self.failure or message
+        else:
+            self.say(f"worker {child.number}: {message}")
+
+    def _ended(self, child: _Child) -> None:
+        self.children.remove(child)
+        child.process.join()
+        child.channel.close()
+        if child.process.exitcode != 0 and not self.stopping:
+            self.say(f"worker {child.number} died (exit {child.process.exitcode}), starting another")
+            time.sleep(RESTART_SECONDS)
+            self.start(child.number)
+
+
+def _work(definition: Definition, shards: int, settings: Settings, channel: Connection) -> None:
+    """Be a worker process: the parent says when to stop, by a word or by dying."""
+    # Ctrl-C reaches the whole process group; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    stop, waiter = Event(), Waiter()
+
+    def listen() -> None:
+        with contextlib.suppress(EOFError, OSError):  # the parent is gone
+            channel.recv()
+        stop.set()
+        waiter.wake()
+
+    Thread(target=listen, daemon=True).start()
+    worker = Worker(
+        definition, names_of(definition), shards, settings, say=channel.send, waiter=waiter, stop=stop
+    )
+    try:
+        worker.run()
+    except OutboxError as error:
+        channel.send(error)
+    finally:
+        channel.send(worker.counters)
+        channel.close()

@@ -1,0 +1,369 @@
+"""A worker: it owns some shards and carries their rows, until it is told to stop.
+
+One thread owns the session with PostgreSQL and decides everything. What waits for Kafka runs in
+threads of its own, one per shard, and comes back as a future. So the session is never silent for
+long, and PostgreSQL ends it, with its locks, only when the whole process is frozen or gone.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import Final
+
+import psycopg
+from confluent_kafka import Consumer, KafkaException
+
+from outbox_connectors.definition import Definition
+from outbox_pipeline.errors import DefinitionError, Failed, OutboxError, Unreachable
+from outbox_pipeline.relay import refusals
+from outbox_pipeline.relay.batches import Progress, resume
+from outbox_pipeline.relay.carriage import Carriage, Phase, publish
+from outbox_pipeline.relay.counters import Counters
+from outbox_pipeline.relay.destinations import Destinations, TopicUnavailable
+from outbox_pipeline.relay.names import Names
+from outbox_pipeline.relay.parking import Parking
+from outbox_pipeline.relay.producer import (
+    Abandoned,
+    Fenced,
+    PlainProducer,
+    RefusedBatch,
+    ShardProducer,
+)
+from outbox_pipeline.relay.session import Session
+from outbox_pipeline.relay.settings import Settings, producer_config, progress_config
+from outbox_pipeline.relay.shards import moves
+from outbox_pipeline.relay.wakeup import Pace, Waiter
+
+LOOK_SECONDS: Final = 2.5  # between two looks at the other workers
+START_SECONDS: Final = 5.0  # in which the workers that are to come are counted as there
+GRACE_SECONDS: Final = 15.0  # that batches on their way have when the worker is told to stop
+LONGEST_BACKOFF_SECONDS: Final = 10.0
+
+Say = Callable[[str], None]
+
+
+class Worker:
+    """Carries the rows of its shards. `run` is called once."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        names: Names,
+        shards: int,
+        settings: Settings,
+        *,
+        say: Say,
+        waiter: Waiter,
+        stop: Event,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.counters = Counters()
+        self._definition = definition
+        self._names = names
+        self._shards = shards
+        self._settings = settings
+        self._say = say
+        self._waiter = waiter
+        self._stop = stop
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._mine: dict[int, Carriage] = {}
+        self._destinations = Destinations(definition)
+        self._parking = Parking()
+        self._pace = Pace()
+        self._next_look = 0.0
+        self._next_read = 0.0
+        self._pool = ThreadPoolExecutor(max_workers=shards, thread_name_prefix="shard")
+        try:
+            self._progress = Consumer(progress_config(definition, names))
+        except (KafkaException, ValueError, TypeError) as error:
+            raise DefinitionError(
+                f"librdkafka refuses kafka.client: {error}", remedy="mend it in the definition"
+            ) from error
+
+    def run(self) -> Counters:
+        """Work until `stop` is set, or until the outbox is empty where the settings say so.
+
+        A database or broker that goes away is waited for. Raises OutboxError for what waiting cannot mend.
+        """
+        self._started = self._clock()
+        failures = 0
+        try:
+            while not self._stop.is_set():
+                try:
+                    session = Session.open(self._definition, self._names, self._shards)
+                except (Unreachable, psycopg.Error) as error:
+                    failures = self._back_off(failures, str(error))
+                    continue
+                failures = 0
+                try:
+                    if self._work(session):
+                        break
+                except psycopg.Error as error:
+                    failures = self._back_off(failures, f"lost the session with PostgreSQL: {error}")
+                finally:
+                    self._abandon()
+                    session.close()
+        finally:
+            self._pool.shutdown()
+            self._progress.close()
+        return self.counters
+
+    def _back_off(self, failures: int, why: str) -> int:
+        if failures == 0:
+            self._say(" ".join(why.split()))
+        self._waiter.watch(None)
+        delay = min(LONGEST_BACKOFF_SECONDS, 0.1 * 2.0**failures)
+        deadline = self._clock() + delay * self._rng.uniform(0.7, 1.3)
+        while not self._stop.is_set() and (left := deadline - self._clock()) > 0:
+            self._waiter.wait(left)
+        return min(failures + 1, 20)
+
+    def _abandon(self) -> None:
+        """Let go of every shard: the session that held their locks is gone or about to go."""
+        self._waiter.watch(None)
+        for carriage in self._mine.values():
+            carriage.producer.abandoned.set()
+        self._mine.clear()
+
+    # -- the loop ------------------------------------------------------------------------------------
+
+    def _work(self, session: Session) -> bool:
+        """Carry rows on one session. Returns True when there is nothing more to do."""
+        self._waiter.watch(session.conn.fileno())
+        self._next_look = self._next_read = 0.0
+        grace_ends: float | None = None
+        while True:
+            self._collect(session)
+            if self._stop.is_set():
+                grace_ends = grace_ends or self._clock() + GRACE_SECONDS
+                self._leave_all()
+            elif self._clock() >= self._next_look:
+                self._rebalance(session)
+            if session.notified() or self._clock() >= self._next_read:
+                self._look_for_rows(session)
+            self._feed(session)
+            if grace_ends is not None and (not self._mine or self._clock() >= grace_ends):
+                return True
+            if self._settings.until_empty and self._empty(session):
+                return True
+            self._waiter.wait(self._patience())
+
+    def _patience(self) -> float:
+        """Say how long nothing can be due."""
+        moments = [self._next_look, self._next_read]
+        moments += [c.resume_at for c in self._mine.values() if c.phase is Phase.PAUSING]
+        if any(c.phase is Phase.READY and (c.hungry or c.progress.published) for c in self._mine.values()):
+            return 0.0
+        if self._stop.is_set():
+            return 0.1
+        return min(moments) - self._clock()
+
+    def _leave_all(self) -> None:
+        for carriage in self._mine.values():
+            carriage.leaving = True
+
+    def _rebalance(self, session: Session) -> None:
+        now = self._clock()
+        self._next_look = now + LOOK_SECONDS * self._rng.uniform(0.8, 1.0)
+        look = session.look()
+        workers = (
+            max(look.workers, self._settings.workers) if now < self._started + START_SECONDS else look.workers
+        )
+        todo = moves(self._shards, workers, mine=self._mine.keys(), held=look.held, rng=self._rng)
+        for shard in todo.give:
+            self._mine[shard].leaving = True
+        for shard in todo.take:
+            if session.try_shard(shard):
+                self.counters.taken += 1
+                self._take_over(shard)
+
+    def _take_over(self, shard: int) -> None:
+        """Begin to fence whoever had the shard before. Its lock must be ours."""
+        config = producer_config(
+            self._definition, self._names, shard, transactions=self._settings.transactions
+        )
+        producer: ShardProducer | PlainProducer
+        if self._settings.transactions:
+            producer = ShardProducer(config, self._progress, self._names.progress_topic, shard)
+        else:
+            producer = PlainProducer(config)
+        future = self._pool.submit(producer.take_over)
+        future.add_done_callback(self._waiter.wake)
+        self._mine[shard] = Carriage(shard, producer, future)
+
+    # -- what comes back from Kafka ------------------------------------------------------------------
+
+    def _collect(self, session: Session) -> None:
+        for carriage in list(self._mine.values()):
+            future = carriage.future
+            if future is None or not future.done():
+                continue
+            carriage.future = None
+            try:
+                answer = future.result()
+            except Fenced as error:
+                self._replace_producer(session, carriage, error)
+            except Abandoned:
+                carriage.phase = Phase.READY
+            except (RefusedBatch, TopicUnavailable) as error:
+                self._refused(session, carriage, error)
+            except Unreachable as error:
+                if carriage.phase is Phase.TAKING or "refuses" in error.problem:
+                    raise
+                carriage.pause(self._clock())
+            else:
+                self._succeeded(session, carriage, answer)
+
+    def _succeeded(self, session: Session, carriage: Carriage, answer: int | None) -> None:
+        if carriage.phase is Phase.TAKING:
+            # Asking on our session proves that the lock outlived init_transactions: from here on only
+            # a later owner can fence this producer.
+            carriage.phase = Phase.READY
+            carriage.progress = resume(session.noted(carriage.shard), answer)
+            if carriage.progress.unsent is not None:
+                carriage.rows = session.noted_rows(carriage.shard)
+                self.counters.sent_again += bool(carriage.rows)
+                self._send(carriage)
+            return
+        self.counters.published += len(carriage.rows)
+        self.counters.batches += 1
+        carriage.search = carriage.search.sent(len(carriage.rows))
+        self._finished(carriage)
+
+    def _finished(self, carriage: Carriage) -> None:
+        """Remember that the batch on its way is done with: nothing of it is left to send."""
+        last = carriage.progress.last
+        carriage.progress = Progress(last=last, published=last)
+        carriage.rows, carriage.attempts, carriage.phase = [], 0, Phase.READY
+
+    def _replace_producer(self, session: Session, carriage: Carriage, error: Fenced) -> None:
+        """Make a new producer, after proof that the shard is still ours.
+
+        A zombie that made one without asking would fence the rightful owner.
+        """
+        self.counters.fenced += 1
+        self._say(f"shard {carriage.shard}: {error.problem}")
+        del self._mine[carriage.shard]
+        if carriage.shard in session.look().mine:
+            self._take_over(carriage.shard)
+
+    def _refused(self, session: Session, carriage: Carriage, error: RefusedBatch | TopicUnavailable) -> None:
+        """Decide on a batch of which nothing is visible: send it again, in part, or without a row."""
+        self.counters.refused += 1
+        verdict = refusals.judge(
+            carriage, error, self._definition.kafka, self._settings.on_poison, self._clock()
+        )
+        n = carriage.progress.last
+        with session.conn.transaction():
+            for row, cause in verdict.buried:
+                self.counters.dead_letters += 1
+                self._say(f"dead letter {row.id}: {cause}")
+                session.bury(row, cause, attempts=carriage.attempts + 1, blocks=verdict.blocks)
+            if verdict.rows is not None:
+                session.note(carriage.shard, n, verdict.rows)
+        if verdict.parked:
+            self._say(f"{verdict.parked}: {error.problem}; its rows wait, the others go on")
+            self._parking.park(verdict.parked, self._clock())
+        if verdict.rows is not None:
+            carriage.rows = list(verdict.rows)
+        carriage.search = verdict.search
+        if not self._settings.transactions:  # a plain producer that was refused a record is of no use
+            self._replace_producer(session, carriage, Fenced(error.problem))
+        elif verdict.wait:
+            carriage.pause(self._clock())
+        else:
+            self._send(carriage)
+
+    # -- rows on their way ---------------------------------------------------------------------------
+
+    def _send(self, carriage: Carriage) -> None:
+        if not carriage.rows:
+            self._finished(carriage)
+            return
+        carriage.phase = Phase.SENDING
+        carriage.future = self._pool.submit(
+            publish,
+            carriage.producer,
+            carriage.rows,
+            carriage.progress.last,
+            self._definition.kafka,
+            self._destinations,
+        )
+        carriage.future.add_done_callback(self._waiter.wake)
+
+    def _look_for_rows(self, session: Session) -> None:
+        """Ask once which shards have rows."""
+        ready = [c.shard for c in self._mine.values() if c.phase is Phase.READY and not c.hungry]
+        found = session.waiting(ready, self._parking.parked(self._clock())) if ready else frozenset()
+        for shard in found:
+            self._mine[shard].hungry = True
+        if found:
+            self._pace.found()
+        else:
+            self._pace.missed()
+        self._next_read = self._clock() + self._pace.seconds
+
+    def _feed(self, session: Session) -> None:
+        """Give each shard that is ready its next rows, or its leave."""
+        now = self._clock()
+        for carriage in list(self._mine.values()):
+            if carriage.phase is Phase.PAUSING and now >= carriage.resume_at:
+                self._send(carriage)
+            if carriage.phase is not Phase.READY:
+                continue
+            if carriage.leaving:
+                self._give(session, carriage)
+            elif carriage.hungry or carriage.progress.published is not None:
+                self._read(session, carriage)
+
+    def _give(self, session: Session, carriage: Carriage) -> None:
+        published = carriage.progress.published
+        if published is not None:
+            session.clear(carriage.shard, published, self._settings.mode)
+        session.give_shard(carriage.shard)
+        del self._mine[carriage.shard]
+
+    def _read(self, session: Session, carriage: Carriage) -> None:
+        progress = carriage.progress
+        n = progress.last + 1
+        rows = session.next_rows(
+            carriage.shard,
+            n,
+            carriage.search.limit(self._settings.batch),
+            published=progress.published,
+            parked=self._parking.parked(self._clock()),
+            mode=self._settings.mode,
+        )
+        carriage.hungry = False
+        if not rows:
+            carriage.progress = Progress(last=progress.last)
+            return
+        carriage.progress, carriage.rows = Progress(last=n, unsent=n), rows
+        broken = refusals.broken(rows)
+        if broken:
+            self._refused(session, carriage, broken)
+        else:
+            self._send(carriage)
+
+    def _empty(self, session: Session) -> bool:
+        """Tell whether no shard, whoever owns it, has rows that may be published."""
+        if any(c.phase is not Phase.READY or c.hungry or c.progress.published for c in self._mine.values()):
+            return False
+        parked = self._parking.parked(self._clock())
+        if session.waiting(range(self._shards), parked):
+            return False
+        if parked and session.waiting(range(self._shards), ()):
+            raise Failed(
+                f"rows of {', '.join(sorted(parked))} are left",
+                remedy="create the topic or grant the right to, then run the relay again",
+            )
+        return True
+
+
+__all__ = ["Counters", "OutboxError", "Worker"]

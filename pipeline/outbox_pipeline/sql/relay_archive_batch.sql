@@ -1,0 +1,14 @@
+-- Move the rows of a batch that the topics have by now to the history, in one statement.
+WITH gone AS (
+    DELETE FROM {table}
+    WHERE id = ANY ((SELECT ids FROM {batch} WHERE shard = %(shard)s AND n = %(n)s)::uuid[])
+    RETURNING *
+)
+INSERT INTO {history} (
+    id, aggregate_type, aggregate_id, event_type, event_version, payload, occurred_at, position,
+    traceparent, correlation_id, causation_id, headers
+)
+SELECT
+    id, aggregate_type, aggregate_id, event_type, event_version, payload, occurred_at, position,
+    traceparent, correlation_id, causation_id, headers
+FROM gone

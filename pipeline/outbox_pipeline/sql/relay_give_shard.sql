@@ -1,0 +1,2 @@
+-- Give the session-level advisory lock of a shard back.
+SELECT pg_advisory_unlock(hashtext(%(lock)s), %(shard)s + 1) AS given

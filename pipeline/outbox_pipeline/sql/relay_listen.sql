@@ -1,0 +1,2 @@
+-- Be woken by transactions that wrote into the outbox.
+LISTEN {channel}
