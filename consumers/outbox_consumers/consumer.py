@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from outbox_connectors.definition import Secret
+from outbox_consumers.batches import Batches
 from outbox_consumers.counters import Counters
 from outbox_consumers.dead_letter import DeadLetterLimit, DeadLetters, Limiter
 from outbox_consumers.drain import Drain
@@ -159,6 +160,39 @@ class Consumer:
             log.info("%s: consuming %s", self.name, ", ".join(self.topics))
             loop.run(self._stop.is_set)
         log.info("%s: stopped, %s", self.name, self.counters)
+
+    @contextmanager
+    def batches(self, *, max_size: int = 1000, wait: float = 0.0) -> Iterator[Batches]:
+        """Consume in a loop of your own: every event of the topics, whatever its type, handlers unused.
+
+            with app.batches(max_size=500) as batches:
+                for batch in batches:
+                    with batch.transaction() as (conn, events):
+                        ...
+
+        `wait` is how many seconds a batch may wait to become full. Ends after `stop`. Installs no signal
+        handlers. Raises what `run` raises.
+        """
+        self._stop.clear()
+        session = Session(self._database)
+        source = Source(self._settings, self.topics, self.counters)
+        try:
+            session.open()
+            source.open()
+            yield Batches(
+                source,
+                session,
+                self._claims,
+                self.counters,
+                max_size=max_size,
+                wait=wait,
+                clock=self._outside.clock,
+                stopping=self._stop.is_set,
+            )
+        finally:
+            session.rollback()
+            source.close()
+            session.close()
 
     def _loop(self, source: Source, session: Session) -> Loop:
         name, table = self.name, self._database.table

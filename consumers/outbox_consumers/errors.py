@@ -24,6 +24,7 @@ from __future__ import annotations
 from outbox_connectors.errors import Failed, Refused, Unreachable, UsageError
 
 __all__ = [
+    "BatchNotCommitted",
     "Failed",
     "FencedConsumer",
     "InboxUnusable",
@@ -54,6 +55,10 @@ class ReadOnlyDatabase(Refused):
 
 class InboxUnusable(Failed):
     """The inbox table is missing, of another shape, or closed to this role."""
+
+
+class BatchNotCommitted(Failed):
+    """A loop over `Consumer.batches` neither committed nor skipped its batch."""
 
 
 class FencedConsumer(Failed):

@@ -1,0 +1,130 @@
+"""The consumer's loop turned inside out: batches for a loop of your own, with the same guarantee."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psycopg
+from confluent_kafka import Message
+
+from outbox_consumers.counters import Counters
+from outbox_consumers.errors import BatchNotCommitted, Failed
+from outbox_consumers.event import Event
+from outbox_consumers.inbox import Claims
+from outbox_consumers.session import Session
+from outbox_consumers.source import Source, partition_of
+
+ROUNDS: Final = 3
+POLL_SECONDS: Final = 0.5
+
+
+class Batch:
+    """Some records and, inside `transaction`, those of their events that nobody has handled yet."""
+
+    def __init__(
+        self, messages: Sequence[Message], session: Session, claims: Claims, counters: Counters
+    ) -> None:
+        self.events = [Event.of(message) for message in messages]
+        self.done = False
+        self._session = session
+        self._claims = claims
+        self._counters = counters
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    @contextmanager
+    def transaction(self) -> Iterator[tuple[psycopg.Connection[Any], Sequence[Event]]]:
+        """Claim the events and commit at the end of the block; an exception rolls back.
+
+        Gives the connection and the events to handle, in order. Raises SwallowedDatabaseError,
+        TransactionEndedByHandler or UnprovenTransaction when the commit cannot be proven; then the batch
+        comes again.
+        """
+        try:
+            fresh = self._claims.claim(self._session.begin(), self.events)
+            yield self._session.connection(), fresh
+            self._session.commit()
+        except BaseException:
+            self._session.rollback()
+            self._claims.careful = True
+            raise
+        self.done = True
+        self._counters.batches += 1
+        self._counters.processed += len(fresh)
+        self._counters.duplicates += len(self.events) - len(fresh)
+
+    def skip(self) -> None:
+        """Leave the batch out on purpose: its offsets are stored, its events stay unclaimed."""
+        self.done = True
+        self._counters.skipped += len(self.events)
+
+
+class Batches:
+    """Iterates over batches. One that was neither committed nor skipped comes again: a loop that goes on
+    after an error must not lose it. The third time in a row raises BatchNotCommitted."""
+
+    def __init__(
+        self,
+        source: Source,
+        session: Session,
+        claims: Claims,
+        counters: Counters,
+        *,
+        max_size: int,
+        wait: float,
+        clock: Callable[[], float],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._source = source
+        self._session = session
+        self._claims = claims
+        self._counters = counters
+        self._max_size = max_size
+        self._wait = wait
+        self._clock = clock
+        self._stopping = stopping
+        self._broken = False
+
+    def __iter__(self) -> Iterator[Batch]:
+        while not self._stopping():
+            messages = self._gather()
+            if not messages:
+                continue
+            for _ in range(ROUNDS):
+                batch = Batch(messages, self._session, self._claims, self._counters)
+                yield batch
+                if batch.done or self._stopping():
+                    break
+            else:
+                raise BatchNotCommitted(
+                    f"a batch of {len(messages)} events came {ROUNDS} times and was not committed",
+                    remedy="handle it inside `with batch.transaction()`, or say batch.skip()",
+                )
+            if batch.done:
+                self._source.store({partition_of(message): message for message in messages}.values())
+
+    def _gather(self) -> list[Message]:
+        """Fetch a batch; wait for more only if asked to."""
+        if self._broken:
+            raise Failed("an exception has interrupted the Kafka client, which may have dropped records")
+        try:
+            messages = self._fetch(self._max_size, POLL_SECONDS)
+            end = self._clock() + self._wait
+            while messages and len(messages) < self._max_size and self._clock() < end:
+                more = self._fetch(self._max_size - len(messages), max(0.0, end - self._clock()))
+                gone = set(self._gone)
+                messages = [m for m in messages if partition_of(m) not in gone] + more
+        except BaseException:
+            self._broken = True
+            raise
+        return messages
+
+    def _fetch(self, limit: int, timeout: float) -> list[Message]:
+        messages = self._source.fetch(limit, timeout)
+        self._gone = self._source.gone()
+        if self._gone:
+            self._claims.careful = True
+        return messages
