@@ -18,6 +18,7 @@ from benchmarks.rounds import Say, rotated
 from benchmarks.servers import Servers
 from outbox_connectors import loading
 from outbox_connectors.definition import TopicSpec
+from outbox_connectors.errors import Failed
 from outbox_connectors.event import record_of
 from outbox_connectors.record import Record
 from outbox_consumers import schema
@@ -78,9 +79,10 @@ def _run(servers: Servers, way: str, topic: str, events: int) -> float:
     name = f"bench-{next(_numbers)}"
     command = [sys.executable, "-m", "benchmarks.consuming", way, name, topic, str(events)]
     environ = {**os.environ, "BENCH_DSN": servers.dsn(DATABASE), "PYTHONPATH": sys.path[0]}
-    done = subprocess.run(
-        command, env=environ, check=True, stdout=subprocess.PIPE, text=True, timeout=PATIENCE_SECONDS
-    )
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    if done.returncode != 0:
+        last = (done.stderr.strip() or "no word why").splitlines()[-1]
+        raise Failed(f"{way}: {last}")
     return float(done.stdout.split()[-1])
 
 

@@ -1,8 +1,8 @@
 """The loops that the consumer library is measured against, written out by hand.
 
-`without_dedup` and `pipelined_without_dedup` are the same loops as the library's, minus the inbox:
-fetch, choose by event type, one transaction, store the offsets; nothing is remembered. `transaction_per_message` is what
-most articles about the inbox show.
+`without_dedup` and `pipelined_without_dedup` are the library's loops minus the inbox: fetch, choose by
+event type, one transaction, store the offsets; nothing is remembered. `transaction_per_message` is
+what most articles about the inbox show.
 """
 
 from __future__ import annotations
