@@ -18,7 +18,6 @@ from outbox_connectors.definition import Definition
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.profile import Version, known_losses, protected_overrides
 from outbox_pipeline import offsets, provision, publications, registration, server, slots, tables
-from outbox_pipeline import sql as statements
 from outbox_pipeline.connect import ConnectClient, ConnectorStatus
 from outbox_pipeline.errors import OutboxError
 from outbox_pipeline.plan import ObjectPlan, State
@@ -67,19 +66,16 @@ class Report:
         }
 
 
-def examine(
-    conn: psycopg.Connection[TupleRow], client: ConnectClient, definition: Definition, *, ticker_name: str
-) -> Report:
+def examine(conn: psycopg.Connection[TupleRow], client: ConnectClient, definition: Definition) -> Report:
     """Look at everything and report. Changes nothing; takes no lock beyond reading catalogs.
 
-    `ticker_name` is the application_name under which ticks are sent. Raises Unreachable only for
-    PostgreSQL; Kafka and Connect that do not answer become `unseen`.
+    Raises Unreachable only for PostgreSQL; Kafka and Connect that do not answer become `unseen`.
     """
-    plan = provision.plan(conn, client, definition)
+    plan = provision.look(conn, client, definition)
     found = [finding for planned in plan.objects for finding in _of_plan(planned)]
     found += server.findings(server.read(conn))
     found += _of_slot(conn, definition)
-    found += _of_ticker(conn, definition, ticker_name)
+    found += _of_ticker(conn, definition)
     unseen = [f"{planned.kind} {planned.name}: {planned.why}" for planned in plan.objects if planned.unseen]
     try:
         found += _of_connector(conn, client, definition)
@@ -142,13 +138,8 @@ def _of_transactions(conn: psycopg.Connection[TupleRow]) -> Iterator[Finding]:
         yield Finding("long-transaction", Severity.WARNING, cause, remedy, "PostgreSQL docs, restart_lsn")
 
 
-def _of_ticker(
-    conn: psycopg.Connection[TupleRow], definition: Definition, ticker_name: str
-) -> Iterator[Finding]:
-    if definition.watch.ticker is None:
-        return
-    row = conn.execute(statements.get("read_sessions_named"), {"name": ticker_name}).fetchone()
-    if not row or row[0] == 0:
+def _of_ticker(conn: psycopg.Connection[TupleRow], definition: Definition) -> Iterator[Finding]:
+    if definition.watch.ticker is not None and not slots.ticking(conn):
         yield Finding(
             "no-ticker",
             Severity.WARNING,

@@ -23,6 +23,7 @@ _REMEDIES = (
     ("no pg_hba.conf entry", "add a line for this user, database and address to pg_hba.conf and reload"),
     ("password authentication failed", "check the user and password (postgres.admin, PGUSER, PGPASSWORD)"),
     ("no password supplied", "give a password in postgres.admin, PGPASSWORD or a .pgpass file"),
+    ("permission denied for database", "GRANT CONNECT ON DATABASE to this role"),
     ("role ", "create the role, or give another user in postgres.admin or PGUSER"),
     ("database ", "create the database, or correct postgres.connector.database"),
     ("too many clients", "close sessions or raise max_connections"),

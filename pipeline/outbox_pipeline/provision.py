@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -111,6 +111,20 @@ def plan(
     *,
     add_partitions: bool = False,
 ) -> Plan:
+    """Look at every object and say what differs, and whether somebody keeps the slot moving."""
+    found = look(conn, client, definition, add_partitions=add_partitions)
+    if definition.watch.ticker is None or slots.ticking(conn):
+        return found
+    return Plan(tuple(_unticked(one) if one.kind == slots.KIND else one for one in found.objects))
+
+
+def look(
+    conn: psycopg.Connection[TupleRow],
+    client: ConnectClient,
+    definition: Definition,
+    *,
+    add_partitions: bool = False,
+) -> Plan:
     """Look at every object and say what differs. Changes nothing.
 
     Where Kafka or Connect does not answer, their objects are blocked with the reason (`unseen`).
@@ -129,6 +143,11 @@ def plan(
             silent[part.kind] = error
             found.append(_unseen(part, error))
     return Plan(tuple(found))
+
+
+def _unticked(planned: ObjectPlan) -> ObjectPlan:
+    warning = "nobody sends the heartbeat, so an idle slot stands still: run outboxctl watch as a service"
+    return replace(planned, warnings=(*planned.warnings, warning))
 
 
 def apply(

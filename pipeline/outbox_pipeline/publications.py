@@ -84,7 +84,8 @@ def plan(
             KIND,
             name,
             f"passes only some of the outbox on: {narrowed.field} {narrowed.have}",
-            f"ALTER PUBLICATION {_quoted(name)} DROP TABLE {_table(definition)}; then apply again",
+            f"BEGIN; ALTER PUBLICATION {_quoted(name)} DROP TABLE {_table(definition)}; "
+            f"ALTER PUBLICATION {_quoted(name)} ADD TABLE {_table(definition)}; COMMIT",
             changes=[narrowed],
         )
     mends = list(_mends(live, definition))

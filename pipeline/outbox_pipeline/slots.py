@@ -26,6 +26,7 @@ from outbox_pipeline.rights import Rights
 KIND = "slot"
 PLUGIN = "pgoutput"
 PEEK_SECONDS = 5.0
+TICKER_APPLICATION = "outboxctl watch"  # the application_name of whoever ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,12 @@ def open_writers(conn: psycopg.Connection[TupleRow]) -> tuple[OpenWriter, ...]:
     """Find the open transactions of the server that have written, oldest first. One query."""
     with conn.cursor(row_factory=class_row(OpenWriter)) as cursor:
         return tuple(cursor.execute(statements.get("read_open_writers")).fetchall())
+
+
+def ticking(conn: psycopg.Connection[TupleRow]) -> bool:
+    """Tell whether somebody sends the heartbeat of this database from outside."""
+    row = conn.execute(statements.get("read_sessions_named"), {"name": TICKER_APPLICATION}).fetchone()
+    return row is not None and row[0] > 0
 
 
 def late_publication(conn: psycopg.Connection[TupleRow], definition: Definition) -> bool:

@@ -9,7 +9,6 @@ from outbox_pipeline import doctor as examination
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.cli.provision import systems
 
-TICKER_NAME = "outboxctl watch"  # the application_name of whoever ticks
 _COLOURS = {Severity.WARNING: "yellow", Severity.CRITICAL: "red", Severity.OK: "green"}
 
 
@@ -23,7 +22,7 @@ def doctor(invocation: Invocation) -> int:
     """
     definition = invocation.definition()
     with systems(definition) as (conn, client):
-        report = examination.examine(conn, client, definition, ticker_name=TICKER_NAME)
+        report = examination.examine(conn, client, definition)
     if invocation.json:
         output.json_document(report.document())
         return report.exit_code

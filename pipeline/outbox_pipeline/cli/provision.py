@@ -12,7 +12,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_connectors.errors import ExitCode, Unreachable, UsageError
+from outbox_connectors.errors import ExitCode, Failed, Unreachable, UsageError
 from outbox_connectors.profile import Version, reasons
 from outbox_connectors.profile import render as render_connector
 from outbox_pipeline import destroy as destruction
@@ -36,13 +36,20 @@ _add_partitions = click.option(
 def systems(definition: Definition) -> Iterator[tuple[psycopg.Connection[TupleRow], ConnectClient]]:
     """Open the database as the administrator, and a client of Connect that connects when it is asked."""
     database = definition.postgres.connector.database
-    with (
-        postgres.connect(
-            definition.postgres.admin, application_name=APPLICATION_NAME, dbname=database
-        ) as conn,
-        ConnectClient(definition.connect, patience=CONNECT_PATIENCE_SECONDS) as client,
-    ):
-        yield conn, client
+    try:
+        with (
+            postgres.connect(
+                definition.postgres.admin, application_name=APPLICATION_NAME, dbname=database
+            ) as conn,
+            ConnectClient(definition.connect, patience=CONNECT_PATIENCE_SECONDS) as client,
+        ):
+            yield conn, client
+    except psycopg.OperationalError as error:
+        problem = error.diag.message_primary or str(error)
+        raise Unreachable(problem, where=f"PostgreSQL, database {database}", remedy="run it again") from error
+    except psycopg.Error as error:
+        problem = error.diag.message_primary or str(error)
+        raise Failed(problem, where=f"PostgreSQL, database {database}") from error
 
 
 @click.command()
