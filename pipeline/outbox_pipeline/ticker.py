@@ -58,12 +58,14 @@ def run(
     clock: Callable[[], float],
     report: Callable[[str], None],
     ticks: Ticks | None = None,
+    ticked: Callable[[str], None] = lambda position: None,
 ) -> Ticks:
     """Tick until `stopped()`; a tick never overlaps another, and a lost connection is made anew.
 
     `connect` must return an autocommit connection and may raise Unreachable or psycopg.Error; both
     are retried for ever with a growing pause. `report` hears of the first failure in a row and of
-    the recovery, not of every attempt. `sleep` should return early when a stop is asked for.
+    the recovery, not of every attempt, `ticked` of the position of every tick. `sleep` should return
+    early when a stop is asked for.
     """
     ticks = ticks or Ticks()
     conn: psycopg.Connection[Any] | None = None
@@ -88,6 +90,7 @@ def run(
                 report(f"ticking again at {ticks.last_lsn}, after {failures} failed attempts")
                 failures = 0
             ticks.sent += 1
+            ticked(ticks.last_lsn)
             due = next_due(due, clock(), interval_seconds)
             sleep(max(0.0, due - clock()))
     finally:

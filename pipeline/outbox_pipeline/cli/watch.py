@@ -19,18 +19,66 @@ from outbox_pipeline.cli import Invocation, output, pass_invocation
 
 
 @click.command()
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.5, 3600),
+    default=2.0,
+    show_default=True,
+    help="Seconds between two samples.",
+)
+@click.option(
+    "--serve", metavar="HOST:PORT", default="", help="Serve /metrics, /healthz, /status.json and a page."
+)
+@click.option(
+    "--on-change", metavar="CMD", default="", help="Run this at a change of verdict, JSON on its stdin."
+)
+@click.option(
+    "--notify", metavar="URL", default="", envvar="OUTBOX_NOTIFY_URL", help="Post changes to a webhook."
+)
+@click.option(
+    "--repeat", metavar="DURATION", default="4h", show_default=True, help="Tell again what stays wrong."
+)
+@click.option("--no-tick", is_flag=True, help="Only look; somebody else ticks.")
+@click.option("--no-history", is_flag=True, help="Neither read nor leave a history.")
 @click.option("--tick-only", is_flag=True, help="Send the ticks that keep the slot moving, and nothing else.")
-@click.option("--once", is_flag=True, help="Send one tick and end.")
+@click.option("--once", is_flag=True, help="With --tick-only: send one tick and end.")
 @pass_invocation
-def watch(invocation: Invocation, tick_only: bool, once: bool) -> int:
-    """Keep the pipeline alive: a tick through the log each `watch.ticker`, until SIGTERM or Ctrl-C.
+def watch(
+    invocation: Invocation,
+    interval: float,
+    serve: str,
+    on_change: str,
+    notify: str,
+    repeat: str,
+    no_tick: bool,
+    no_history: bool,
+    tick_only: bool,
+    once: bool,
+) -> int:
+    """Keep the pipeline alive and under watch, until SIGTERM or Ctrl-C.
 
-    Needs a role that may connect to the database, nothing more. A server that goes away is waited
-    for; missed ticks are not made up for. With --json one document is printed at the end.
+    Sends a tick through the log each `watch.ticker`, which keeps an idle slot moving and measures the way
+    from commit to Kafka; says what is the case whenever that changes. On a terminal everything is drawn
+    anew with each sample, elsewhere changes are lines of a log. A server that goes away is waited for.
+
+    Needs a role that may connect to the database; pg_monitor shows it more.
     """
-    if not tick_only:
-        raise UsageError("this version of watch only ticks", remedy="say watch --tick-only")
     definition = invocation.definition()
+    if once and not tick_only:
+        raise UsageError("--once goes with --tick-only")
+    if not tick_only:
+        from outbox_pipeline.cli import live  # rich and the HTTP server, which ticking does not need
+
+        return live.run(
+            invocation,
+            interval_seconds=interval,
+            serve=serve,
+            on_change=on_change,
+            notify_url=notify,
+            repeat=repeat,
+            tick=not no_tick,
+            keep_history=not no_history,
+        )
     if definition.watch.ticker is None:
         raise UsageError(
             "watch.ticker is off: the connector sends its own heartbeat",

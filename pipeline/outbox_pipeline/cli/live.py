@@ -1,0 +1,100 @@
+"""How a running watch shows itself: drawn on a terminal, lines in a log, documents for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import nullcontext
+from datetime import timedelta
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from outbox_connectors import quantities
+from outbox_connectors.errors import ExitCode, UsageError
+from outbox_pipeline.cli import Invocation, output
+from outbox_pipeline.watch import document, history, view
+from outbox_pipeline.watch import notify as telling
+from outbox_pipeline.watch.live import Watch, Wishes, stopping
+from outbox_pipeline.watch.look import Answer
+from outbox_pipeline.watch.serve import address
+
+LIFE_SECONDS = 60.0  # a log shows a sign of life this often
+
+
+def run(
+    invocation: Invocation,
+    *,
+    interval_seconds: float,
+    serve: str,
+    on_change: str,
+    notify_url: str,
+    repeat: str,
+    tick: bool,
+    keep_history: bool,
+) -> int:
+    """Watch until told to stop."""
+    definition = invocation.definition()
+    if serve:
+        address(serve)
+    wishes = Wishes(
+        interval_seconds=interval_seconds,
+        serve=serve,
+        on_change=on_change,
+        notify_url=telling.check_webhook(notify_url) if notify_url else "",
+        repeat_seconds=_seconds(repeat),
+        tick=tick,
+        history_file=history.file_of(os.environ, definition.pipeline, definition.source)
+        if keep_history
+        else None,
+    )
+    console = Console()
+    drawn = console.is_terminal and not invocation.json
+    watch = Watch(definition, wishes, output.progress)
+    live = Live(console=console, auto_refresh=False, screen=False, transient=False) if drawn else None
+    lines = _Lines(watch, invocation.json)
+
+    def show(answer: Answer) -> None:
+        if live is not None:
+            live.update(view.screen(answer, watch.keeper.changes, console.width), refresh=True)
+        else:
+            lines.show(answer)
+
+    with stopping(watch), live or nullcontext():
+        watch.run(show)
+    return ExitCode.OK
+
+
+def _seconds(text: str) -> float:
+    try:
+        found: timedelta = quantities.duration(text)
+    except ValueError as error:
+        raise UsageError(str(error), where="--repeat", remedy="for example 30m or 4h") from error
+    return found.total_seconds()
+
+
+class _Lines:
+    """Writes changes of verdict, and a sign of life in between."""
+
+    def __init__(self, watch: Watch, as_json: bool) -> None:
+        self._watch, self._json = watch, as_json
+        self._written = 0
+        self._alive_at = float("-inf")
+
+    def show(self, answer: Answer) -> None:
+        changed = self._watch.keeper.counts.changes
+        now = time.monotonic()
+        if changed != self._written:
+            self._written, self._alive_at = changed, now
+            self._write(answer, view.log_line(self._watch.keeper.changes[-1]))
+        elif now - self._alive_at >= LIFE_SECONDS:
+            self._alive_at = now
+            self._write(answer, view.pulse_line(answer))
+
+    def _write(self, answer: Answer, line: str) -> None:
+        if self._json:
+            found = document.status(answer.facts, answer.verdict)
+            line = json.dumps(found, default=str, ensure_ascii=False)
+        click.echo(line)

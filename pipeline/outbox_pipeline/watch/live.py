@@ -1,0 +1,190 @@
+"""Run the watch until it is told to stop: ticks, samples, answers over HTTP, messages to people."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+
+from outbox_connectors.definition import Definition
+from outbox_pipeline import postgres, ticker
+from outbox_pipeline.errors import OutboxError
+from outbox_pipeline.tail import Reader
+from outbox_pipeline.watch import document, history, notify
+from outbox_pipeline.watch.keeper import Keeper
+from outbox_pipeline.watch.look import Answer
+from outbox_pipeline.watch.metrics import Counts
+from outbox_pipeline.watch.notify import Notice, Telling
+from outbox_pipeline.watch.pulse import Pulse
+from outbox_pipeline.watch.sample import Sample
+from outbox_pipeline.watch.serve import Server, Site, address
+from outbox_pipeline.watch.take import LONGEST_SECONDS, TICKER_NAME, Sampler
+from outbox_pipeline.watch.thresholds import thresholds_of
+
+SAVE_SECONDS = 60.0
+WAIT_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the caller wants of the watch."""
+
+    interval_seconds: float
+    serve: str = ""
+    on_change: str = ""
+    notify_url: str = ""
+    repeat_seconds: float = notify.REPEAT_SECONDS
+    tick: bool = True
+    history_file: Path | None = None
+
+
+class Watch:
+    """A running watch. `stop` may be called from a signal handler or another thread."""
+
+    def __init__(self, definition: Definition, wishes: Wishes, report: Callable[[str], None]) -> None:
+        self._definition, self._wishes, self._report = definition, wishes, report
+        self._stopped = threading.Event()
+        self._ticks = ticker.Ticks()
+        self._pulse = Pulse(definition.message_topic)
+        self._sampler = Sampler.of(definition)
+        past = history.load(wishes.history_file) if wishes.history_file else None
+        self.keeper = Keeper(self._take, thresholds_of(definition.watch), history=past)
+        self._telling = Telling()
+        self.url = ""
+
+    def stop(self) -> None:
+        """End `run` soon."""
+        self._stopped.set()
+
+    def counts(self) -> Counts:
+        """Say what the watch has done so far."""
+        return replace(self.keeper.counts, ticks=self._ticks.sent, failed_ticks=self._ticks.failed)
+
+    def run(self, show: Callable[[Answer], None]) -> None:
+        """Sample until stopped, and `show` every answer. Raises Failed when the port is taken."""
+        with ExitStack() as kept:
+            kept.callback(self._sampler.close)
+            if self._wishes.serve:
+                site = Site(self.keeper, self.counts, 3 * self._wishes.interval_seconds + LONGEST_SECONDS)
+                server = kept.enter_context(Server(site, *address(self._wishes.serve)))
+                self.url = server.url
+                self._report(f"serving {server.url}")
+            kept.enter_context(self._ticking())
+            self._sample(show)
+        self._save()
+
+    def _sample(self, show: Callable[[Answer], None]) -> None:
+        due = saved = time.monotonic()
+        while not self._stopped.is_set():
+            answer = self.keeper.step()
+            show(answer)
+            self._tell(answer)
+            if time.monotonic() - saved >= SAVE_SECONDS:
+                self._save()
+                saved = time.monotonic()
+            due = max(due + self._wishes.interval_seconds, time.monotonic())
+            self._stopped.wait(max(0.0, due - time.monotonic()))
+
+    def _take(self) -> Sample:
+        interval = self._definition.watch.ticker
+        within = 3 * interval.total_seconds() if interval else 0.0
+        return self._sampler.take(self._pulse.seconds(within) if self._ticks_itself() else None)
+
+    def _ticks_itself(self) -> bool:
+        return self._wishes.tick and self._definition.watch.ticker is not None
+
+    @contextmanager
+    def _ticking(self) -> Iterator[None]:
+        """Send ticks and watch them arrive, in threads of their own."""
+        interval = self._definition.watch.ticker
+        if not self._ticks_itself() or interval is None:
+            yield
+            return
+        beat = threading.Thread(
+            target=self._beat, args=(interval.total_seconds(),), name="ticker", daemon=True
+        )
+        listen = threading.Thread(
+            target=self._pulse.run,
+            args=(lambda: Reader(self._definition.kafka), self._stopped),
+            name="pulse",
+            daemon=True,
+        )
+        beat.start()
+        listen.start()
+        try:
+            yield
+        finally:
+            self._stopped.set()
+            beat.join(WAIT_SECONDS * 10)
+            listen.join(WAIT_SECONDS * 10)
+
+    def _beat(self, interval_seconds: float) -> None:
+        ticker.run(
+            lambda: postgres.connect(
+                self._definition.postgres.admin,
+                application_name=TICKER_NAME,
+                dbname=self._definition.postgres.connector.database,
+            ),
+            self._definition.heartbeat_prefix,
+            interval_seconds=interval_seconds,
+            stopped=self._stopped.is_set,
+            sleep=self._wait,
+            clock=time.monotonic,
+            report=self._report,
+            ticks=self._ticks,
+            ticked=self._pulse.sent,
+        )
+
+    def _wait(self, seconds: float) -> None:
+        self._stopped.wait(seconds)
+
+    def _tell(self, answer: Answer) -> None:
+        if not self._wishes.on_change and not self._wishes.notify_url:
+            return
+        self._telling, notice = notify.decide(
+            self._telling, time.monotonic(), answer.verdict, repeat_seconds=self._wishes.repeat_seconds
+        )
+        if notice is not None:
+            threading.Thread(target=self._send, args=(notice, answer), name="notify").start()
+
+    def _send(self, notice: Notice, answer: Answer) -> None:
+        """Tell by every door; a door that is shut is reported and does not shut the other."""
+        status = document.status(answer.facts, answer.verdict)
+        message = notify.text(notice, self._definition.pipeline)
+        doors: list[Callable[[], None]] = []
+        if self._wishes.on_change:
+            doors.append(lambda: notify.run_command(self._wishes.on_change, notify.document(notice, status)))
+        if self._wishes.notify_url:
+            doors.append(lambda: notify.post(self._wishes.notify_url, message))
+        for door in doors:
+            try:
+                door()
+            except OutboxError as error:
+                self._report(f"not told: {error}")
+
+    def _save(self) -> None:
+        if self._wishes.history_file is not None:
+            try:
+                history.save(self._wishes.history_file, self.keeper.history)
+            except OSError as error:
+                self._report(f"the history cannot be kept: {error.strerror}")
+
+
+@contextmanager
+def stopping(watch: Watch) -> Iterator[None]:
+    """Let SIGTERM and Ctrl-C end the watch in an orderly way, even in the middle of a sample."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        watch.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,139 @@
+"""When a change of verdict is told to people: not every flicker, not again and again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from outbox_connectors.findings import Severity
+from outbox_pipeline.errors import Failed, UsageError
+from outbox_pipeline.watch.verdict import Key, Verdict
+
+SETTLE_SECONDS = 10.0  # a verdict must stand this long before it is told
+REPEAT_SECONDS = 4 * 3600.0  # what is still wrong is told again
+STORM_SECONDS = 60.0  # between two messages, unless it gets worse
+COMMAND_SECONDS = 30.0
+WEBHOOK_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What was told last, and what waits to be told."""
+
+    told: Key | None = None
+    severity: Severity = Severity.OK
+    told_at: float = float("-inf")
+    seen: Key | None = None
+    seen_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to tell: the verdict now and the one told before."""
+
+    now: Verdict
+    before: Key | None
+    repeated: bool
+
+
+def decide(
+    telling: Telling, at: float, verdict: Verdict, *, repeat_seconds: float = REPEAT_SECONDS
+) -> tuple[Telling, Notice | None]:
+    """Decide whether to tell. Pure; call it with every verdict.
+
+    A verdict is told once it has stood for SETTLE_SECONDS, a critical one at once. All that is fine
+    is one thing: healthy, idle and catching up do not alternate in people's messages. A flapping
+    verdict is told at most once in STORM_SECONDS, unless it gets worse.
+    """
+    key = _told_as(verdict)
+    if telling.seen is not key:
+        telling = replace(telling, seen=key, seen_at=at)
+    worse = _rank(verdict.severity) > _rank(telling.severity)
+    if key is telling.told and not worse:
+        wrong = verdict.severity is not Severity.OK
+        if wrong and at - telling.told_at >= repeat_seconds:
+            return _said(telling, at, verdict, key), Notice(verdict, telling.told, True)
+        return telling, None
+    if telling.told is None and verdict.severity is Severity.OK:
+        return _said(telling, float("-inf"), verdict, key), None  # all well at the start is no news
+    settled = at - telling.seen_at >= SETTLE_SECONDS
+    calm = at - telling.told_at >= STORM_SECONDS
+    if (worse and verdict.severity is Severity.CRITICAL) or (settled and (worse or calm)):
+        return _said(telling, at, verdict, key), Notice(verdict, telling.told, False)
+    return telling, None
+
+
+def _said(telling: Telling, at: float, verdict: Verdict, key: Key) -> Telling:
+    return replace(telling, told=key, severity=verdict.severity, told_at=at)
+
+
+def _told_as(verdict: Verdict) -> Key:
+    return Key.HEALTHY if verdict.severity is Severity.OK else verdict.key
+
+
+def _rank(severity: Severity) -> int:
+    return list(Severity).index(severity)
+
+
+def document(notice: Notice, status: Mapping[str, Any]) -> dict[str, Any]:
+    """Write what a command gets on its standard input."""
+    return {
+        "event": "repeat" if notice.repeated else "change",
+        "before": notice.before.value if notice.before else None,
+        **status,
+    }
+
+
+def text(notice: Notice, pipeline: str) -> str:
+    """Write what people read, in one or two lines."""
+    verdict = notice.now
+    again = "still " if notice.repeated else ""
+    first = f"[{verdict.severity.value}] pipeline {pipeline}: {again}{verdict.key.value}: {verdict.cause}"
+    return f"{first}\nNext: {verdict.next_step}" if verdict.next_step else first
+
+
+def run_command(command: str, content: Mapping[str, Any]) -> None:
+    """Run a shell command with the document on its standard input. Raises Failed; ends it after 30 s."""
+    try:
+        done = subprocess.run(
+            command,
+            shell=True,
+            input=json.dumps(content, default=str).encode(),
+            capture_output=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"the command did not end within {COMMAND_SECONDS:g} s", where="--on-change") from error
+    if done.returncode != 0:
+        said = " ".join(done.stderr.decode(errors="replace").split())[-200:]
+        raise Failed(f"the command exited with {done.returncode}: {said}", where="--on-change")
+
+
+def check_webhook(url: str) -> str:
+    """Return the URL if it can be one. Raises UsageError; never repeats the URL, which may hold a token."""
+    split = urlsplit(url)
+    if split.scheme not in ("http", "https") or not split.hostname:
+        raise UsageError("this is not an http:// or https:// address", where="--notify")
+    return url
+
+
+def post(url: str, message: str) -> None:
+    """Post a message as Slack and its like understand it: `{"text": ...}`. Raises Failed."""
+    body = json.dumps({"text": message}).encode()
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    host = urlsplit(url).hostname
+    try:
+        with urllib.request.urlopen(request, timeout=WEBHOOK_SECONDS) as answer:
+            answer.read(1024)
+    except urllib.error.HTTPError as error:
+        raise Failed(f"{host} answers {error.code}", where="--notify") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise Failed(f"{host} cannot be reached: {reason}", where="--notify") from error
