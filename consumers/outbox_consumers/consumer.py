@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import random
@@ -10,10 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from types import FrameType
 from typing import Any, TypeVar
 
 from outbox_connectors.definition import Secret
+from outbox_consumers import retention
 from outbox_consumers.batches import Batches
 from outbox_consumers.counters import Counters
 from outbox_consumers.dead_letter import DeadLetterLimit, DeadLetters, Limiter
@@ -25,10 +28,11 @@ from outbox_consumers.letter_topic import LetterTopic
 from outbox_consumers.loop import Loop, Outside, Pace
 from outbox_consumers.parked import Parked
 from outbox_consumers.retry import RetryStrategy
-from outbox_consumers.routes import BatchHandler, Handler, OnFailure, Route, Routes, Unknown
+from outbox_consumers.routes import BatchHandler, Handler, OnFailure, Route, Routes, Stale, Unknown
 from outbox_consumers.session import Database, Session
 from outbox_consumers.settings import Start, checked, poll_budget
 from outbox_consumers.source import Source
+from outbox_consumers.topic_retention import retentions
 
 log = logging.getLogger("outbox_consumers")
 
@@ -54,7 +58,8 @@ class Consumer:
     `Reject` means never, `Skip` means nothing (more) to do.
 
     What is given up becomes a dead letter: kept whole in a table beside the inbox and, if `dead_letter`
-    names a topic, copied there. `unknown` says what to do with event types that have no handler.
+    names a topic, copied there. `unknown` says what to do with event types that have no handler, `stale`
+    with events whose ids are from before what the inbox still remembers.
 
     `kafka` takes librdkafka properties; those that would lose events are refused. `dsn` is a libpq
     connection string, empty for libpq's own PG* environment. `start` says where a new group begins.
@@ -72,6 +77,7 @@ class Consumer:
         table: str = DEFAULT_TABLE,
         start: Start = "earliest",
         unknown: Unknown = "skip",
+        stale: Stale = "dead_letter",
         dead_letter: str | None = None,
         dead_letter_limit: DeadLetterLimit | None = None,
         lock_timeout: float = 10.0,
@@ -89,7 +95,7 @@ class Consumer:
         self._settings = checked(kafka, name=name, batch_size=batch_size, start=start)
         self._database = Database(Secret(dsn), name, table, lock_timeout, idle_timeout)
         self._pace = Pace(batch_size, poll_budget(self._settings), retry or RetryStrategy())
-        self._routes = Routes(unknown)
+        self._routes = Routes(unknown, stale)
         self._claims: Claims = Inbox(name, table)
         self._limit = dead_letter_limit or DeadLetterLimit()
         self._letter_topic = dead_letter
@@ -200,11 +206,29 @@ class Consumer:
         if self._letter_topic:
             copies = LetterTopic(self._settings, self._letter_topic, str(self._settings["group.id"]))
         letters = DeadLetters(name, table, Limiter(self._limit), copies)
-        books = Books(self._claims, letters, Parked(name, table))
+        window = functools.partial(retention.window_start, table=table)
+        books = Books(self._claims, letters, Parked(name, table), window)
         counters, outside = self.counters, self._outside
         effects = Effects(session, books, self._routes, counters, outside.clock)
         drain = Drain(session, books, self._routes, counters, self._pace.retry, outside.chance)
         return Loop(source, session, effects, drain, self._pace, counters, outside)
+
+    def window(self, keep: timedelta | None = None) -> timedelta | None:
+        """Derive from the topics how long the inbox must remember; None: for ever.
+
+        Raises RefusedWindow for a `keep` that is shorter, Unreachable without brokers.
+        """
+        return retention.window_of(retentions(self._settings, self.topics), keep)
+
+    @property
+    def dsn(self) -> Secret:
+        """The connection string of the consumer's database."""
+        return self._database.dsn
+
+    @property
+    def table(self) -> str:
+        """The name of the inbox table."""
+        return self._database.table
 
     def stop(self) -> None:
         """Ask `run` to end; may be called from any thread and from a signal handler."""

@@ -12,6 +12,7 @@ class Counters:
     processed: int = 0  # effects committed
     duplicates: int = 0  # seen before, nothing done
     skipped: int = 0  # no handler for the type
+    stale: int = 0  # older than the inbox remembers
     rejected: int = 0  # the handler said Reject
     dead_letters: int = 0  # given up: rejected, or failed too often
     parked: int = 0  # put into the queue of their aggregate

@@ -18,6 +18,7 @@ from outbox_consumers.errors import Reject, Skip, TransactionEndedByHandler
 from outbox_consumers.event import ID_HEADER, TYPE_HEADER, Event, header, headers_of, pack
 from outbox_consumers.inbox import Claims
 from outbox_consumers.parked import Parked
+from outbox_consumers.retention import is_stale
 from outbox_consumers.routes import Route, Routes
 from outbox_consumers.session import Session, Status
 
@@ -40,6 +41,7 @@ class Books:
     claims: Claims
     dead_letters: DeadLetters
     parked: Parked
+    window: Callable[[psycopg.Connection[Any]], bytes]  # reads below which ids the inbox is empty
 
 
 class Effects:
@@ -52,21 +54,27 @@ class Effects:
         self, session: Session, books: Books, routes: Routes, counters: Counters, clock: Callable[[], float]
     ) -> None:
         self._session = session
+        self._books = books
         self._claims = books.claims
         self._dead_letters = books.dead_letters
         self._parked = books.parked
         self._routes = routes
         self._counters = counters
         self._clock = clock
+        self._window = b""  # ids below it are forgotten
         self.pipelines = True  # off: handlers of a batch wait for each statement's answer
 
     def expect_duplicates(self) -> None:
         """Claim carefully from here on: after a rebalance or a failure Kafka delivers again."""
         self._claims.careful = True
 
+    def look_at_window(self) -> None:
+        """Read what the inbox has forgotten."""
+        self._window = self._books.window(self._session.connection())
+
     def read(self, messages: Sequence[Message]) -> list[Event]:
         """Make events of the records that have a handler, in order."""
-        handlers, new = self._routes.by_type, Event.__new__
+        handlers, window, new = self._routes.by_type, self._window, Event.__new__
         events: list[Event] = []
         for message in messages:
             headers = message.headers()
@@ -77,12 +85,23 @@ class Effects:
                 if route is not None and first == ID_HEADER and text.__class__ is bytes and len(text) == 36:
                     event = new(Event)
                     event.message = message
-                    event.packed_id = pack(text)
+                    event.packed_id = packed = pack(text)
                     event._route = route
-                    events.append(event)
+                    if packed >= window or self._keep_stale(event):
+                        events.append(event)
                     continue
             self._read_foreign(message, events)
         return events
+
+    def _keep_stale(self, event: Event) -> bool:
+        """Send an event from before the inbox's window where the consumer wants it; False: skip it."""
+        if self._routes.trusts_stale or not is_stale(event.packed_id, self._window):
+            return True
+        self._counters.stale += 1
+        if self._routes.stale is None:
+            return False
+        event._route = self._routes.stale
+        return True
 
     def _read_foreign(self, message: Message, events: list[Event]) -> None:
         """Make the event of a record that is not laid out as the outbox does it, or has no handler."""
@@ -92,7 +111,8 @@ class Effects:
             event._route = route
             if not event.has_own_id:
                 self._note_missing_id(event)
-            events.append(event)
+            if event.packed_id >= self._window or self._keep_stale(event):
+                events.append(event)
 
     def together(self, events: Sequence[Event], deadline: float) -> int:
         """Apply a batch in one transaction and say how many of its events, from the front, are done.

@@ -5,10 +5,16 @@ OutboxError                            exit code
 │   └── RefusedSetting                 2  a Kafka property that would lose or skip events
 ├── Unreachable                        6  PostgreSQL or Kafka does not answer, or refuses us
 ├── Refused
-│   └── ReadOnlyDatabase               7  a standby, or a session that may not write
+│   ├── ReadOnlyDatabase               7  a standby, or a session that may not write
+│   └── RefusedWindow                  7  an inbox that would forget before its topics do
 └── Failed                             1
-    ├── InboxUnusable                  1  no inbox table, or one of another shape
+    ├── BatchNotCommitted              1  an own loop took the same batch again and again
     ├── FencedConsumer                 1  Kafka says that this member must not go on
+    ├── InboxUnusable                  1  no inbox table, or one of another shape
+    ├── NotDelivered                   1  the dead-letter topic does not take a letter; tried again
+    ├── Stopped                        1  an event failed whose handler says on_failure="stop"
+    │   ├── TooManyDeadLetters         1  one event after the other is given up
+    │   └── UnknownEventType           1  no handler, and unknown="fail"
     └── UnprovenTransaction            1  nobody can say that the effects are committed
         ├── SwallowedDatabaseError     1  a handler caught a database error and went on
         └── TransactionEndedByHandler  1  a handler committed or rolled back
@@ -31,6 +37,7 @@ __all__ = [
     "NotDelivered",
     "ReadOnlyDatabase",
     "RefusedSetting",
+    "RefusedWindow",
     "Reject",
     "Skip",
     "Stopped",
@@ -51,6 +58,10 @@ class RefusedSetting(UsageError):
 
 class ReadOnlyDatabase(Refused):
     """The database cannot take effects: it is a standby or the session is read only."""
+
+
+class RefusedWindow(Refused):
+    """An inbox that would forget events which its topics can still deliver."""
 
 
 class InboxUnusable(Failed):

@@ -40,6 +40,7 @@ POLL_SECONDS: Final = 0.5
 IN_PLACE_RETRIES: Final = 2  # of a whole batch, after a deadlock and the like
 PIPELINE_CHANCES: Final = 3
 DRAIN_SECONDS: Final = 1.0
+WINDOW_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +87,12 @@ class Loop:
         self._outages = 0
         self._misses = 0
         self._drain_at = 0.0
+        self._window_at = 0.0
 
     def run(self, stopping: Callable[[], bool]) -> None:
         """Handle records until `stopping` says so; what is begun is finished, what waits is left to Kafka."""
         try:
+            self._effects.look_at_window()
             while not stopping():
                 self.turn()
         finally:
@@ -261,11 +264,14 @@ class Loop:
         self._backlog.hold([event.message], self._outside.clock() + delay, trouble)
 
     def _drain_parked(self, deadline: float) -> None:
-        """Handle parked events that are due; look for them about once a second."""
+        """Handle parked events that are due, about once a second; look at the window once a minute."""
         clock = self._outside.clock
         if clock() < max(self._drain_at, self._database_back_at):
             return
         try:
+            if clock() >= self._window_at:
+                self._effects.look_at_window()
+                self._window_at = clock() + WINDOW_SECONDS
             while clock() < deadline and self._drain.one():
                 pass
         except Exception as error:

@@ -17,6 +17,7 @@ Handler: TypeAlias = Callable[[Connection[Any], Event], object]
 BatchHandler: TypeAlias = Callable[[Connection[Any], Sequence[Event]], object]
 OnFailure: TypeAlias = Literal["block", "park", "dead_letter", "stop"]
 Unknown: TypeAlias = Literal["skip", "dead_letter", "fail"]
+Stale: TypeAlias = Literal["dead_letter", "process", "skip"]
 
 # For handlers that give up at some time but do not say when.
 DEFAULT_ATTEMPTS: Final = 5
@@ -44,13 +45,21 @@ class Route:
 
 
 class Routes:
-    """The handlers of one consumer by event type. `fallback` takes the types that have none."""
+    """The handlers of one consumer by event type.
 
-    def __init__(self, unknown: Unknown = "skip") -> None:
+    `fallback` takes the types that have none, `stale` the events from before the inbox's window; without
+    one they are skipped.
+    """
+
+    def __init__(self, unknown: Unknown = "skip", stale: Stale = "dead_letter") -> None:
         if unknown not in get_args(Unknown):
             raise UsageError(f"unknown={unknown!r}", remedy="say skip, dead_letter or fail")
+        if stale not in get_args(Stale):
+            raise UsageError(f"stale={stale!r}", remedy="say dead_letter, process or skip")
         self.by_type: dict[object, Route] = {}  # by the header's bytes
         self.fallback = {"skip": None, "dead_letter": _REJECT_UNKNOWN, "fail": _FAIL_UNKNOWN}[unknown]
+        self.trusts_stale = stale == "process"
+        self.stale = _REJECT_STALE if stale == "dead_letter" else None
 
     def add(self, route: Route) -> None:
         """Register a handler. Raises UsageError for a wrong signature or a type that has one already."""
@@ -78,8 +87,13 @@ def _fail_unknown(conn: Connection[Any], event: Event) -> None:
     raise UnknownEventType(f"no handler for {event!r}", remedy="add one, or skip unknown types")
 
 
+def _reject_stale(conn: Connection[Any], event: Event) -> None:
+    raise Reject("older than the inbox remembers: nobody knows whether it was handled")
+
+
 _REJECT_UNKNOWN: Final = Route("", _reject_unknown, 0, False)
 _FAIL_UNKNOWN: Final = Route("", _fail_unknown, 0, False)
+_REJECT_STALE: Final = Route("", _reject_stale, 0, False)
 
 
 def check_signature(function: Callable[..., object], second: str) -> None:

@@ -14,9 +14,9 @@ def get(name: str, server_major: int = 0) -> LiteralString:
     return statements.read(__name__, name, server_major)
 
 
-def compose(name: str, server_major: int = 0, **parts: sql.Composable) -> bytes:
+def compose(name: str, **parts: sql.Composable) -> bytes:
     """Fill the `{placeholders}` of a statement, once, so that executing it costs nothing more."""
-    return sql.SQL(get(name, server_major)).format(**parts).as_bytes(None)
+    return sql.SQL(get(name)).format(**parts).as_bytes(None)
 
 
 def table(name: str) -> sql.Identifier:
@@ -39,6 +39,11 @@ def parked(inbox: str) -> sql.Identifier:
     return table(f"{inbox}_parked")
 
 
-def tables(inbox: str) -> tuple[sql.Identifier, sql.Identifier, sql.Identifier]:
+def journal(inbox: str) -> sql.Identifier:
+    """Quote the name of the journal of what was taken out of an inbox."""
+    return table(f"{inbox}_journal")
+
+
+def tables(inbox: str) -> tuple[sql.Identifier, sql.Identifier, sql.Identifier, sql.Identifier]:
     """Quote the names of an inbox and its companions."""
-    return table(inbox), dead_letter(inbox), parked(inbox)
+    return table(inbox), dead_letter(inbox), parked(inbox), journal(inbox)

@@ -1,2 +1,2 @@
 -- Let a role run consumers on the inbox and its companions.
-GRANT SELECT, INSERT, UPDATE, DELETE ON {inbox}, {dead_letter}, {parked} TO {role}
+GRANT SELECT, INSERT, UPDATE, DELETE ON {inbox}, {dead_letter}, {parked}, {journal} TO {role}

@@ -1,0 +1,75 @@
+"""What a worker has in hand: the job it works on, and those it has leased but not begun.
+
+Shared by the worker's two threads, the one that handles and the one that keeps the lease.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outbox_consumers.durable.jobs import Leased
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The job at work: since when, and how long it may take at most (None: for ever)."""
+
+    job: Leased
+    since: float  # monotonic clock
+    limit: float | None
+    max_attempts: int
+
+
+class Hand:
+    """The jobs in hand. Each method is atomic: a job is run or given back, never both."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[Leased] = deque()
+        self._running: Running | None = None
+
+    def hold(self, jobs: Sequence[Leased]) -> None:
+        """Take leased jobs in hand, behind those already there."""
+        with self._lock:
+            self._waiting.extend(jobs)
+
+    def next(self) -> Leased | None:
+        """Take the next job out; it is this thread's from now on."""
+        with self._lock:
+            return self._waiting.popleft() if self._waiting else None
+
+    def begin(self, running: Running) -> None:
+        """Note which job is at work."""
+        with self._lock:
+            self._running = running
+
+    def end(self) -> None:
+        """Note that no job is at work."""
+        with self._lock:
+            self._running = None
+
+    def release(self) -> list[Leased]:
+        """Let go of everything that was not begun."""
+        with self._lock:
+            jobs = list(self._waiting)
+            self._waiting.clear()
+            return jobs
+
+    def release_behind(self, now: float, patience: float) -> list[Leased]:
+        """Let go of what waits behind a job that has been at work for longer than `patience` seconds."""
+        with self._lock:
+            if self._running is None or now - self._running.since < patience:
+                return []
+            jobs = list(self._waiting)
+            self._waiting.clear()
+            return jobs
+
+    def overdue(self, now: float) -> Running | None:
+        """Give the job at work if it has taken longer than it may."""
+        running = self._running
+        if running is None or running.limit is None or now - running.since < running.limit:
+            return None
+        return running

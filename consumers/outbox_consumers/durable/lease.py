@@ -1,0 +1,189 @@
+"""Keep a worker's lease, notice those of others that have run out, and hear of new jobs.
+
+All of it in one thread with a session of its own, so that neither a busy handler nor its transaction
+is in the way.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql as composing
+
+from outbox_consumers.durable import tables
+from outbox_consumers.durable.counters import WorkCounters
+from outbox_consumers.durable.hand import Hand, Running
+from outbox_consumers.durable.queue import Queue
+from outbox_consumers.durable.session import settings_of
+from outbox_consumers.session import Database
+
+log = logging.getLogger("outbox_consumers")
+
+PATIENCE_SECONDS: Final = 1.0  # how long leased jobs wait behind a slow one before others get them
+RETRY_SECONDS: Final = 1.0
+EXIT_OVERDUE: Final = 70
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """How long a worker that says nothing is believed to be alive, and what to do about stuck handlers.
+
+    With `kill` the process ends itself when a handler has not come back `grace` seconds after its limit.
+    """
+
+    seconds: float = 30.0
+    grace: float = 10.0
+    kill: bool = False
+
+    @property
+    def beat(self) -> float:
+        """Say how often to extend it."""
+        return self.seconds / 3
+
+
+class Pulse:
+    """The second thread of a worker, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        database: Database,
+        lease: Lease,
+        hand: Hand,
+        queue: Queue,
+        counters: WorkCounters,
+        clock: Callable[[], float],
+    ) -> None:
+        table, self._consumer = database.table, database.consumer
+        self._database = database
+        self._lease = lease
+        self._hand = hand
+        self._queue = queue
+        self._counters = counters
+        self._clock = clock
+        self._heartbeat = tables.compose("durable_heartbeat", table)
+        self._remove_dead = tables.compose("durable_remove_dead", table)
+        self._rescue = tables.compose("durable_rescue", table)
+        self._channel = tables.channel(table, self._consumer)
+        self._thread = threading.Thread(target=self._run, name="outbox lease", daemon=True)
+        self._stopped = threading.Event()
+        self._woken = threading.Event()
+        self._worker: int | None = None
+        self._session: psycopg.Connection[Any] | None = None  # the worker's, for cancelling
+        self._believed_until = 0.0
+        self._beat_at = 0.0
+
+    def start(self) -> None:
+        """Begin to listen, and to look after leases."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; the lease is not extended any more."""
+        self._stopped.set()
+        self._thread.join(2 * RETRY_SECONDS + 10)
+
+    def keep(self, worker: int | None, session: psycopg.Connection[Any] | None = None) -> None:
+        """Keep the lease of this registration, just made; None: keep none."""
+        self._believed_until = self._clock() + self._lease.seconds
+        self._worker, self._session = worker, session
+
+    def held(self) -> bool:
+        """Say whether the lease holds as far as we know; the database has the last word."""
+        return self._worker is not None and self._clock() < self._believed_until
+
+    def wait(self, seconds: float) -> None:
+        """Wait for news: a job was put in, one was rescued, somebody called `wake`."""
+        self._woken.wait(seconds)
+        self._woken.clear()
+
+    def wake(self) -> None:
+        """End a `wait`; may be called from a signal handler."""
+        self._woken.set()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                with _connect(self._database) as conn:
+                    conn.execute(composing.SQL("LISTEN {}").format(composing.Identifier(self._channel)))
+                    self._woken.set()  # what was put in while nobody listened
+                    self._serve(conn)
+            except psycopg.Error as error:
+                if not self._stopped.is_set():
+                    log.warning("the lease's session is lost: %s", " ".join(str(error).split()))
+                self._stopped.wait(RETRY_SECONDS)
+            except Exception:
+                log.exception("keeping the lease failed; trying again")
+                self._stopped.wait(RETRY_SECONDS)
+
+    def _serve(self, conn: psycopg.Connection[Any]) -> None:
+        tick = min(0.2, self._lease.beat / 2)
+        while not self._stopped.is_set():
+            for _ in conn.notifies(timeout=tick, stop_after=1):
+                self._woken.set()
+            self._watch(conn)
+            if self._clock() >= self._beat_at:
+                self._beat(conn)
+                self._beat_at = self._clock() + self._lease.beat
+
+    def _beat(self, conn: psycopg.Connection[Any]) -> None:
+        worker, begun = self._worker, self._clock()
+        if worker is not None:
+            values = {"worker": worker, "lease": self._lease.seconds}
+            alive = conn.execute(self._heartbeat, values).rowcount == 1
+            if worker == self._worker:
+                if alive:
+                    self._believed_until = begun + self._lease.seconds
+                else:
+                    log.warning("worker %d was declared dead; its jobs belong to others now", worker)
+                    self.keep(None)
+        dead = conn.execute(self._remove_dead, {"consumer": self._consumer}).fetchall()
+        rescued = conn.execute(self._rescue, {"consumer": self._consumer}, prepare=False).rowcount
+        for name, ended in dead:
+            log.warning("worker %s is dead%s", name, ", its session was ended" if ended else "")
+        if rescued:
+            log.warning("%d jobs of dead workers are ready again", rescued)
+            self._counters.rescued += rescued
+            self._woken.set()
+
+    def _watch(self, conn: psycopg.Connection[Any]) -> None:
+        """Do not let others wait for what stands behind a slow job, nor for ever for the job itself."""
+        worker, now = self._worker, self._clock()
+        if worker is None:
+            return
+        jobs = self._hand.release_behind(now, PATIENCE_SECONDS)
+        if jobs:
+            self._counters.given_back += self._queue.give_back(conn, worker, jobs)
+        running = self._hand.overdue(now)
+        if running is not None:
+            self._end_overdue(conn, worker, running)
+
+    def _end_overdue(self, conn: psycopg.Connection[Any], worker: int, running: Running) -> None:
+        """Take a job away from a handler that does not come back; its effects will not be committed."""
+        job, limit = running.job, running.limit or 0
+        late = self._clock() - running.since - limit
+        if self._lease.kill and late > self._lease.grace:
+            log.error("%r has not come back; ending the process", job.event)
+            os._exit(EXIT_OVERDUE)
+        attempts = job.attempts + 1
+        text = f"took longer than {limit:g} s"
+        with conn.transaction():
+            if attempts >= running.max_attempts:
+                taken = self._queue.bury(conn, worker, job, attempts, text)
+            else:
+                taken = self._queue.fail(conn, worker, job, attempts, text, limit)
+        if taken:
+            log.error("%r %s, attempt %d", job.event, text, attempts)
+            self._counters.timeouts += 1
+            session = self._session
+            if session is not None and not session.closed:
+                session.cancel_safe(timeout=5)
+
+
+def _connect(database: Database) -> psycopg.Connection[Any]:
+    settings = settings_of(database.dsn, database, "outbox lease")
+    return psycopg.connect("", autocommit=True, **settings)

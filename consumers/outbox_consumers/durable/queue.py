@@ -1,0 +1,116 @@
+"""What a worker says to the table of jobs. Nothing here commits; every change is fenced by lease and token.
+
+    new -> waiting -> ready -> leased -> gone (or done)
+             ^ later -^  ^-------+-> later (failed, tried again)
+                         |-------+-> dead
+
+At most one job of a key is ready, later or leased: the head of its queue, kept so by a unique index. The
+others wait behind it, so that taking never has to look at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import psycopg
+from psycopg.rows import dict_row
+
+from outbox_consumers.durable import tables
+from outbox_consumers.durable.jobs import Leased, leased
+from outbox_consumers.inbox import cursor_of
+
+SORT_AT_ONCE: Final = 2000
+WAKE_AT_ONCE: Final = 1000
+PURGE_AT_ONCE: Final = 1000
+
+
+class Queue:
+    """The jobs of one consumer as a worker sees them.
+
+    Statements are planned each time they run: a plan made while the table was empty would stay for the
+    session's life and read a million rows later on.
+    """
+
+    def __init__(self, consumer: str, table: str, keep: float) -> None:
+        self._consumer = consumer
+        self._keeps = keep > 0
+        self._lock_sorting = tables.compose("durable_lock_sorting", table)
+        self._sort = tables.compose("durable_sort", table)
+        self._wake = tables.compose("durable_wake", table)
+        self._take = tables.compose("durable_take", table)
+        self._finish = tables.compose("durable_finish_keeping" if self._keeps else "durable_finish", table)
+        self._advance = tables.compose("durable_advance", table)
+        self._give_back = tables.compose("durable_give_back", table)
+        self._fail = tables.compose("durable_fail", table)
+        self._bury = tables.compose("durable_bury", table)
+        self._lock_name = f"{table}\0{consumer}".replace("\0", "/")
+
+    def sort(self, conn: psycopg.Connection[Any]) -> int:
+        """Put new jobs into their queues unless another worker is at it; say how many were new."""
+        cursor = cursor_of(conn)
+        mine = cursor.execute(self._lock_sorting, {"queue": self._lock_name}).fetchone()
+        if not (mine and mine[0]):
+            return 0
+        return cursor.execute(
+            self._sort, {"consumer": self._consumer, "limit": SORT_AT_ONCE}, prepare=False
+        ).rowcount
+
+    def wake(self, conn: psycopg.Connection[Any]) -> int:
+        """Make jobs ready whose time has come."""
+        values = {"consumer": self._consumer, "limit": WAKE_AT_ONCE}
+        return cursor_of(conn).execute(self._wake, values, prepare=False).rowcount
+
+    def take(self, conn: psycopg.Connection[Any], worker: int, limit: int) -> list[Leased]:
+        """Lease up to `limit` jobs, the most urgent first. Empty for a worker that is not registered."""
+        cursor = psycopg.Cursor(conn, row_factory=dict_row)
+        values = {"consumer": self._consumer, "worker": worker, "limit": limit}
+        cursor.execute(self._take, values, prepare=False)
+        return sorted((leased(found) for found in cursor), key=lambda job: (-job.priority, job.position))
+
+    def finish(self, conn: psycopg.Connection[Any], worker: int, jobs: Sequence[Leased]) -> int:
+        """End jobs that were handled; say how many of them were still this worker's."""
+        ended = cursor_of(conn).execute(self._finish, _mine(worker, jobs), prepare=False).fetchall()
+        self._advance_behind(conn, [queue for (queue,) in ended])
+        return len(ended)
+
+    def fail(
+        self, conn: psycopg.Connection[Any], worker: int, job: Leased, attempts: int, error: str, delay: float
+    ) -> bool:
+        """Let a job be tried again in `delay` seconds. False when it is no longer this worker's."""
+        values = _one(worker, job) | {"attempts": attempts, "error": error, "delay": delay}
+        return cursor_of(conn).execute(self._fail, values).rowcount == 1
+
+    def bury(
+        self, conn: psycopg.Connection[Any], worker: int, job: Leased, attempts: int, error: str
+    ) -> bool:
+        """Give a job up for good. False when it is no longer this worker's."""
+        values = _one(worker, job) | {"attempts": attempts, "error": error}
+        ended = cursor_of(conn).execute(self._bury, values).fetchall()
+        self._advance_behind(conn, [queue for (queue,) in ended])
+        return len(ended) == 1
+
+    def give_back(
+        self, conn: psycopg.Connection[Any], worker: int, jobs: Sequence[Leased], delay: float = 0
+    ) -> int:
+        """Let others have jobs that were not handled; say how many were still this worker's."""
+        values = _mine(worker, jobs) | {"delay": delay}
+        return cursor_of(conn).execute(self._give_back, values, prepare=False).rowcount
+
+    def _advance_behind(self, conn: psycopg.Connection[Any], queues: Sequence[bytes | None]) -> None:
+        named = [queue for queue in queues if queue is not None]
+        if named:
+            values = {"consumer": self._consumer, "queues": named}
+            cursor_of(conn).execute(self._advance, values, prepare=False)
+
+
+def _mine(worker: int, jobs: Sequence[Leased]) -> dict[str, object]:
+    return {
+        "worker": worker,
+        "positions": [job.position for job in jobs],
+        "tokens": [job.token for job in jobs],
+    }
+
+
+def _one(worker: int, job: Leased) -> dict[str, object]:
+    return {"worker": worker, "position": job.position, "token": job.token}

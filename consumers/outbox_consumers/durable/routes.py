@@ -1,0 +1,46 @@
+"""Which function handles which type of job, how often, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from outbox_consumers.errors import UsageError
+from outbox_consumers.routes import Handler, check_signature
+
+DEFAULT_ATTEMPTS: Final = 10
+
+
+@dataclass(slots=True)
+class Route:
+    """A handler. `seconds` is what its last call took; a handler not yet called may take long."""
+
+    function: Handler
+    max_attempts: int
+    timeout: float | None
+    seconds: float = float("inf")
+
+
+class Routes:
+    """The handlers of a durable inbox by type of job, as it stands in the header."""
+
+    def __init__(self) -> None:
+        self.by_type: dict[bytes, Route] = {}
+
+    def add(self, event_type: str, route: Route) -> None:
+        """Register a handler. Raises UsageError for what cannot be right."""
+        if not event_type:
+            raise UsageError("a handler needs an event type", remedy='write @durable.handler("OrderPlaced")')
+        if route.max_attempts < 1:
+            raise UsageError(f"max_attempts={route.max_attempts}: at least one attempt is made")
+        if route.timeout is not None and route.timeout <= 0:
+            raise UsageError(f"timeout={route.timeout}: a handler needs some time")
+        check_signature(route.function, "event")
+        key = event_type.encode()
+        if key in self.by_type:
+            raise UsageError(f"two handlers for {event_type}", remedy="keep one of them")
+        self.by_type[key] = route
+
+    def find(self, event_type: bytes | None) -> Route | None:
+        """Find the handler of a type."""
+        return None if event_type is None else self.by_type.get(event_type)

@@ -1,0 +1,70 @@
+"""The tables of the durable inbox, and the names of what belongs to them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+from psycopg import sql as composing
+
+from outbox_consumers import sql
+from outbox_consumers.inbox import DEFAULT_TABLE
+from outbox_consumers.schema import Step
+
+INDEXES: Final = ("ready", "head", "behind", "new", "later", "leased", "ended")
+# PostgreSQL cuts names after 63 bytes; a cut name could be somebody else's.
+_ROOM: Final = 40
+
+
+def job(inbox: str) -> composing.Identifier:
+    """Quote the name of the table of jobs that belongs to an inbox."""
+    return sql.table(f"{inbox}_job")
+
+
+def worker(inbox: str) -> composing.Identifier:
+    """Quote the name of the table of workers that belongs to an inbox."""
+    return sql.table(f"{inbox}_worker")
+
+
+def compose(name: str, inbox: str) -> bytes:
+    """Read a statement of the queue and fill in its tables."""
+    return sql.compose(name, job=job(inbox), worker=worker(inbox))
+
+
+def channel(inbox: str, consumer: str) -> str:
+    """Name the channel on which workers hear of new jobs; any names fit into it."""
+    return "durable_" + hashlib.sha256(f"{inbox}\0{consumer}".encode()).hexdigest()[:24]
+
+
+def steps(table: str = DEFAULT_TABLE, roles: Sequence[str] = ()) -> tuple[Step, ...]:
+    """List what a durable inbox takes beside the inbox itself. Every statement may be run again."""
+    indexes = (
+        Step("index", name, _index(f"durable_create_{what}_index", table, name))
+        for what, name in zip(INDEXES, index_names(table), strict=True)
+    )
+    grants = (
+        Step("rights", f"of {role} on {table}_job", _grant(table, role)) for role in roles
+    )  # the identity columns need no right of their own (PostgreSQL docs, CREATE TABLE)
+    return (
+        Step("table", f"{table}_job", sql.compose("durable_create_job", job=job(table)).decode()),
+        *indexes,
+        Step("table", f"{table}_worker", sql.compose("durable_create_worker", worker=worker(table)).decode()),
+        *grants,
+    )
+
+
+def index_names(table: str) -> tuple[str, ...]:
+    """Name the indexes of the table of jobs, in the order of INDEXES; they live in its schema."""
+    base = table.split(".", 1)[-1]
+    if len(base.encode()) > _ROOM:
+        base = f"{base[:10]}_{hashlib.sha256(base.encode()).hexdigest()[:16]}"
+    return tuple(f"{base}_job_{what}" for what in INDEXES)
+
+
+def _index(statement: str, table: str, name: str) -> str:
+    return sql.compose(statement, job=job(table), index=composing.Identifier(name)).decode()
+
+
+def _grant(table: str, role: str) -> str:
+    return sql.compose("durable_grant", job=job(table), worker=worker(table), role=sql.role(role)).decode()

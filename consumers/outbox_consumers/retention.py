@@ -1,0 +1,204 @@
+"""How long the inbox remembers: one partition per day of the ids, made ahead, dropped when no longer needed.
+
+A UUIDv7 begins with its time, so the same id always falls into the same day's partition: uniqueness
+holds over the partitions, and forgetting a day is a DROP instead of a DELETE. Ids without a time live in
+the default partition and are pruned by when they were received.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import psycopg
+from psycopg import sql as composing
+from psycopg.rows import dict_row, tuple_row
+
+from outbox_consumers import sql
+from outbox_consumers.errors import RefusedWindow
+
+AHEAD: Final = timedelta(days=7)
+MARGIN: Final = timedelta(days=1)  # clocks, and a segment that Kafka has not yet dropped
+_BOUND: Final = re.compile(r"FROM \('([0-9a-f-]{36})'\) TO \('([0-9a-f-]{36})'\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition of the inbox. `day` None: the default partition."""
+
+    name: str
+    day: date | None
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What maintenance has to do: days to make, days to drop, and until when rows are pruned."""
+
+    create: tuple[date, ...]
+    drop: tuple[Partition, ...]
+    before: datetime
+
+
+def first_id(moment: datetime) -> UUID:
+    """Give the lowest id that a UUIDv7 of this moment can have (RFC 9562: 48 bits of milliseconds)."""
+    return UUID(int=int(moment.timestamp() * 1000) << 80)
+
+
+def day_of(identifier: UUID) -> date:
+    """Give the day (UTC) that a lowest id stands for."""
+    return datetime.fromtimestamp((identifier.int >> 80) / 1000, UTC).date()
+
+
+def is_stale(packed_id: bytes, window: bytes) -> bool:
+    """Say whether an id is a UUIDv7 from before the window: nobody knows whether it was handled."""
+    return packed_id < window and packed_id[6] >> 4 == 7
+
+
+def window_of(retentions: Mapping[str, timedelta | None], keep: timedelta | None) -> timedelta | None:
+    """Derive how long to remember from how long the topics do; None: for ever.
+
+    A topic whose records never expire may deliver any event again, so nothing can be forgotten.
+    Raises RefusedWindow for a `keep` that is shorter.
+    """
+    endless = sorted(topic for topic, retention in retentions.items() if retention is None)
+    if endless:
+        if keep is not None:
+            raise RefusedWindow(
+                f"topic {endless[0]} keeps its records for ever, an inbox that forgets would repeat effects",
+                remedy="set retention.ms on the topic, or leave --keep out",
+            )
+        return None
+    needed = max((r for r in retentions.values() if r is not None), default=timedelta(0)) + MARGIN
+    if keep is not None and keep < needed:
+        longest = max(retentions, key=lambda topic: retentions[topic] or timedelta(0))
+        raise RefusedWindow(
+            f"keeping {_words(keep)} is shorter than topic {longest} keeps its records ({_words(needed)} "
+            "with a day's margin): a reset of the offsets would repeat effects",
+            remedy=f"keep {_words(needed)} or longer",
+        )
+    return keep or needed
+
+
+def plan(partitions: Sequence[Partition], now: datetime, window: timedelta | None) -> Plan:
+    """Decide which days to make and which to drop."""
+    there = {p.day for p in partitions}
+    days = (AHEAD // timedelta(days=1)) + 1
+    wanted = [now.date() + timedelta(days=n) for n in range(days)]
+    before = now - window if window is not None else datetime.min.replace(tzinfo=UTC)
+    # A day is over when its last id is older than the window.
+    drop = tuple(p for p in partitions if p.day is not None and p.day + timedelta(days=1) <= before.date())
+    return Plan(tuple(day for day in wanted if day not in there), drop, before)
+
+
+def partitions(conn: psycopg.Connection[Any], table: str) -> tuple[Partition, ...]:
+    """Read the partitions of an inbox."""
+    cursor = psycopg.Cursor(conn, row_factory=dict_row)
+    rows = cursor.execute(sql.get("list_inbox_partitions"), {"inbox": sql.table(table).as_string(None)})
+    return tuple(Partition(r["name"], _day(r["bounds"]), r["bytes"], r["rows"]) for r in rows)
+
+
+def window_start(conn: psycopg.Connection[Any], table: str) -> bytes:
+    """Read below which ids the inbox remembers nothing; empty when it has never forgotten."""
+    cursor = psycopg.Cursor(conn, row_factory=tuple_row)
+    row = cursor.execute(sql.compose("read_window", journal=sql.journal(table)), binary=True).fetchone()
+    return bytes(row[0]) if row and row[0] else b""
+
+
+def consumers(conn: psycopg.Connection[Any], table: str) -> list[dict[str, Any]]:
+    """Count the rows of each consumer, with when the first and the last came. Reads the whole inbox."""
+    cursor = psycopg.Cursor(conn, row_factory=dict_row)
+    return cursor.execute(sql.compose("count_inbox", inbox=sql.table(table))).fetchall()
+
+
+def create_day(table: str, day: date) -> bytes:
+    """Write the statement that makes a day's partition."""
+    start = datetime.combine(day, time(), UTC)
+    return sql.compose(
+        "create_inbox_day",
+        partition=sql.table(f"{table}_p{day:%Y%m%d}"),
+        inbox=sql.table(table),
+        first=composing.Literal(str(first_id(start))),
+        behind=composing.Literal(str(first_id(start + timedelta(days=1)))),
+    )
+
+
+def maintain(conn: psycopg.Connection[Any], table: str, todo: Plan, lock_seconds: float = 5.0) -> int:
+    """Do what the plan says, each step in a transaction of its own, and return how many rows were pruned.
+
+    Waits at most `lock_seconds` for the short lock on the inbox that making and dropping a partition
+    take; consumers wait behind it. Raises psycopg.errors.LockNotAvailable then: run it again.
+    Needs the ownership of the inbox. `conn` is in autocommit mode.
+    """
+    conn.execute(sql.get("set_lock_timeout"), {"lock_timeout": f"{round(lock_seconds * 1000)}ms"})
+    for day in todo.create:
+        conn.execute(create_day(table, day))
+    if todo.drop:
+        newest = max(p.day for p in todo.drop if p.day is not None)
+        _drop(conn, table, todo.drop, first_id(datetime.combine(newest + timedelta(days=1), time(), UTC)))
+    return _prune(conn, table, todo.before)
+
+
+def _drop(conn: psycopg.Connection[Any], table: str, old: Sequence[Partition], before: UUID) -> None:
+    """Drop days and note it in the same transaction, so that no consumer trusts a missing day."""
+    schema = table.rpartition(".")[0]
+    with conn.transaction():
+        for partition in old:
+            name = f"{schema}.{partition.name}" if schema else partition.name
+            conn.execute(sql.compose("drop_inbox_day", partition=sql.table(name)))
+        names = ", ".join(partition.name for partition in old)
+        note = {"action": "dropped", "before": before, "detail": names}
+        conn.execute(sql.compose("add_journal", journal=sql.journal(table)), note)
+
+
+def _prune(conn: psycopg.Connection[Any], table: str, before: datetime) -> int:
+    statement = sql.compose("prune_inbox_default", partition=sql.table(f"{table}_default"))
+    total = 0
+    while deleted := conn.execute(statement, {"before": before}).rowcount:
+        total += deleted
+    return total
+
+
+def forget(
+    conn: psycopg.Connection[Any],
+    table: str,
+    consumer: str,
+    reason: str,
+    *,
+    ids: Sequence[UUID] = (),
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> int:
+    """Let events be handled again on purpose, and note why. In the caller's transaction.
+
+    Either `ids`, or all events whose UUIDv7 is from `since` to before `until`.
+    """
+    if ids:
+        values: dict[str, object] = {"consumer": consumer, "ids": list(ids)}
+        forgotten = conn.execute(sql.compose("forget_ids", inbox=sql.table(table)), values).rowcount
+        what = f"{len(ids)} ids"
+    else:
+        first = first_id(since) if since else UUID(int=0)
+        behind = first_id(until) if until else UUID(int=2**128 - 1)
+        values = {"consumer": consumer, "first": first, "behind": behind}
+        forgotten = conn.execute(sql.compose("forget_range", inbox=sql.table(table)), values).rowcount
+        what = f"from {since or 'the beginning'} to {until or 'now'}"
+    detail = f"{forgotten} events of {consumer} ({what}): {reason}"
+    note = {"action": "forgotten", "before": None, "detail": detail}
+    conn.execute(sql.compose("add_journal", journal=sql.journal(table)), note)
+    return forgotten
+
+
+def _day(bounds: str) -> date | None:
+    match = _BOUND.search(bounds)
+    return day_of(UUID(match[1])) if match else None
+
+
+def _words(span: timedelta) -> str:
+    hours = span / timedelta(hours=1)
+    return f"{hours / 24:g} days" if hours % 24 == 0 and hours >= 24 else f"{hours:g} hours"

@@ -1,0 +1,2 @@
+-- Remove a worker that has nothing in hand.
+DELETE FROM {worker} WHERE id = %(worker)s

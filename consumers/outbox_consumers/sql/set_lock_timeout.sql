@@ -1,0 +1,2 @@
+-- Limit how long this session waits for a lock.
+SELECT set_config('lock_timeout', %(lock_timeout)s, false)
