@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["fix_stack", "fix_provision", "fix_consumer", "fix_connector", "fix_scenarios"]
+pytest_plugins = ["fix_stack", "fix_provision", "fix_consumer", "fix_connector", "fix_scenarios", "fix_relay"]
