@@ -118,14 +118,14 @@ def _of_slot(conn: psycopg.Connection[TupleRow], definition: Definition) -> Iter
     if not live.active:
         cause = f"nobody reads slot {name}, and the server keeps WAL for it"
         yield Finding("slot-idle", Severity.WARNING, cause, "outboxctl connectors status", source)
-    if slots.late_publication(conn, definition):
+    if server_major(conn) >= 18 and slots.late_publication(conn, definition):
         yield Finding(
             "publication-late",
             Severity.WARNING,
             f"publication {definition.postgres.publication} was made or changed after the position that slot "
             f"{name} has reached: rows written before that are not delivered",
             "compare the outbox with Kafka for that time and send what is missing again",
-            "measured on PostgreSQL 15 to 18",
+            "measured on PostgreSQL 18",
         )
     yield from _of_transactions(conn)
 

@@ -20,7 +20,7 @@ from outbox_pipeline import sql as statements
 from outbox_pipeline.plan import Change, ObjectPlan, State, blocked, text_of
 from outbox_pipeline.postgres import server_major
 from outbox_pipeline.rights import Rights
-from outbox_pipeline.slots import LiveSlot
+from outbox_pipeline.slots import LiveSlot, past_its_publication
 from outbox_pipeline.tables import identifier
 
 KIND = "publication"
@@ -158,9 +158,7 @@ def _late(
         yield (
             f"slot {definition.postgres.slot} is older than the publication and stands at "
             f"{slot.confirmed_flush_lsn}: PostgreSQL {major} cannot decode {window}; if the connector stops "
-            f"with 'publication does not exist', move the slot past them "
-            f"(SELECT pg_replication_slot_advance({sql.Literal(definition.postgres.slot).as_string(None)}, "
-            f"pg_current_wal_lsn())), reset the connector's offset, {again}"
+            f"with 'publication does not exist': {past_its_publication(definition)}; then {again}"
         )
     else:
         yield f"slot {definition.postgres.slot} skips, without any error, {window}: {again}"

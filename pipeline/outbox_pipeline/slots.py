@@ -231,10 +231,18 @@ def _plan_too_old(live: LiveSlot, definition: Definition, obstacle: str) -> Obje
         KIND,
         definition.postgres.slot,
         f"is older than the publication and cannot be decoded: {obstacle}",
-        f"SELECT pg_replication_slot_advance({_literal(definition.postgres.slot)}, pg_current_wal_lsn()), "
-        "reset the connector's offset (outboxctl connectors offsets reset), and send the rows of "
-        f"{definition.outbox.table} again that were written since {live.confirmed_flush_lsn}",
+        f"{past_its_publication(definition)}; then send the rows of {definition.outbox.table} again that "
+        f"were written since {live.confirmed_flush_lsn}",
         changes=[Change("created", "before the publication", "after the publication")],
+    )
+
+
+def past_its_publication(definition: Definition) -> str:
+    """Say how to move a slot past WAL that is older than its publication, giving up the rows in it."""
+    return (
+        "outboxctl connectors stop; "
+        f"SELECT pg_replication_slot_advance({_literal(definition.postgres.slot)}, pg_current_wal_lsn()); "
+        "outboxctl connectors offsets reset; outboxctl connectors resume"
     )
 
 
