@@ -24,11 +24,24 @@ class Rights:
     schema_exists: bool
     create_in_schema: bool
     owns_schema: bool
+    rds_replication: bool | None = None  # membership; None: this is not Amazon RDS
     server_major: int = 0
+
+    @property
+    def on_rds(self) -> bool:
+        """Tell whether replication is a membership here, because no customer's role gets the attribute."""
+        return self.rds_replication is not None and not self.superuser
+
+    @property
+    def may_replicate(self) -> bool:
+        """Tell whether the role may create and drop replication slots."""
+        return self.superuser or self.replication or self.rds_replication is True
 
     @property
     def may_create_replication_role(self) -> bool:
         """PostgreSQL 16 lets CREATEROLE pass on attributes it has itself; before, only superusers may."""
+        if self.on_rds:
+            return self.createrole
         return self.superuser or (self.server_major >= 16 and self.createrole and self.replication)
 
 

@@ -89,7 +89,8 @@ def plan_role(
     if not live.login or not (live.replication or live.rds_replication):
         have = [name for name, on in (("LOGIN", live.login), ("REPLICATION", live.replication)) if on]
         changes.append(Change("attributes", " ".join(have) or "none", "LOGIN REPLICATION"))
-        found.append(sql.SQL(statements.get("alter_role_login")).format(role=role))
+        text = "grant_rds_replication" if rights.on_rds and live.login else "alter_role_login"
+        found.append(sql.SQL(statements.get(text)).format(role=role))
     shown = text_of(found)
     if stored is not None and login.role_password and scram.matches(login.role_password, stored) is not True:
         changes.append(Change("password", "another" if stored else "none", "role_password"))
@@ -141,11 +142,15 @@ def _plan_missing_role(definition: Definition, rights: Rights) -> ObjectPlan:
                 else ""
             ),
         )
-    found = (
-        sql.SQL(statements.get("create_role")).format(
-            role=role, verifier=sql.Literal(scram.verifier(login.role_password))
-        ),
-    )
+    verifier = sql.Literal(scram.verifier(login.role_password))
+    if rights.on_rds:
+        create = sql.SQL(statements.get("create_role_on_rds")).format(role=role, verifier=verifier)
+        grant = sql.SQL(statements.get("grant_rds_replication")).format(role=role)
+        shown = (
+            f"-- {login.user} is created with a SCRAM-SHA-256 verifier of its password\n{text_of([grant])}"
+        )
+        return ObjectPlan(KIND, login.user, State.MISSING, statement=shown, sql=(create, grant))
+    found = (sql.SQL(statements.get("create_role")).format(role=role, verifier=verifier),)
     return ObjectPlan(KIND, login.user, State.MISSING, statement=shown, sql=found)
 
 

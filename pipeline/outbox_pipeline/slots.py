@@ -187,12 +187,14 @@ def wants_failover(definition: Definition, major: int) -> bool:
 
 def _plan_missing(definition: Definition, rights: Rights) -> ObjectPlan:
     name = definition.postgres.slot
-    if not (rights.superuser or rights.replication):
+    if not rights.may_replicate:
         return blocked(
             KIND,
             name,
             f"{rights.role} may not create replication slots",
-            f"ALTER ROLE {_quoted(rights.role)} REPLICATION",
+            f"GRANT rds_replication TO {_quoted(rights.role)}"
+            if rights.on_rds
+            else f"ALTER ROLE {_quoted(rights.role)} REPLICATION",
         )
     found = (
         sql.SQL(statements.get("create_slot", rights.server_major)).format(

@@ -317,10 +317,10 @@ def test_18_a_publication_made_after_its_slot_is_a_warning_with_the_time(place: 
 def limited(place: Site, own_roles: Callable[[Stack, str], None]) -> Callable[..., Site]:
     """The same place, provisioned by a role with these attributes and nothing else."""
 
-    def create(attributes: LiteralString = "", *, owns: bool = False) -> Site:
+    def create(attributes: LiteralString = "", *, owns: bool = False, place: Site = place) -> Site:
         name = f"{place.definition.pipeline}_admin"
         own_roles(place.database.server, name)
-        text = "CREATE ROLE {} LOGIN PASSWORD {} " + attributes
+        text: LiteralString = "CREATE ROLE {} LOGIN PASSWORD {} " + attributes
         with place.database.connect() as conn:
             conn.execute(sql.SQL(text).format(sql.Identifier(name), PASSWORD))
             if owns:
@@ -332,8 +332,14 @@ def limited(place: Site, own_roles: Callable[[Stack, str], None]) -> Callable[..
     return create
 
 
-def test_an_owner_with_createrole_and_replication_needs_no_superuser(limited: Callable[..., Site]) -> None:
-    site = limited("CREATEROLE REPLICATION", owns=True)
+@pytest.mark.parametrize("major", [16, 17, 18])
+def test_an_owner_with_createrole_and_replication_needs_no_superuser(
+    limited: Callable[..., Site],
+    new_site: NewSite,
+    postgres_server: Callable[[int], Stack],
+    major: int,
+) -> None:
+    site = limited("CREATEROLE REPLICATION", owns=True, place=new_site(postgres_server(major)))
     apply(site)
     with site.admin() as conn:
         found = [part.look() for part in provision.postgres_parts(conn, site.definition)]

@@ -15,7 +15,7 @@ from outbox_connectors.definition import Definition, TopicSpec
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.findings import Severity
 from outbox_connectors.loading import loads
-from outbox_pipeline import debezium_connector, event_topics, publications, server, slots, tables
+from outbox_pipeline import debezium_connector, event_topics, publications, roles, server, slots, tables
 from outbox_pipeline.connect import ConnectorStatus, TaskStatus
 from outbox_pipeline.plan import Change, ObjectPlan, Plan, State, blocked, text_of
 from outbox_pipeline.publications import LivePublication
@@ -223,6 +223,34 @@ def test_a_missing_publication_beside_a_slot_names_the_time_that_is_in_danger() 
     [warning] = planned_publication(None, 17, live_slot()).warnings
     assert "PostgreSQL 17 cannot decode" in warning
     assert planned_publication(None).warnings == ()
+
+
+# -- role --------------------------------------------------------------------------------------------
+
+CUSTOMER = replace(ADMIN, superuser=False, replication=False)
+
+
+def planned_role(rights: Rights, live: roles.LiveRole | None = None) -> ObjectPlan:
+    login = {"host": "db", "database": "shop", "user": "cdc", "password": "${env:CDC}", "role_password": "x"}
+    return roles.plan_role(live, None, definition(postgres={"connector": login}), rights)
+
+
+def test_a_role_with_replication_is_made_by_who_may() -> None:
+    assert planned_role(CUSTOMER).state is State.BLOCKED
+    assert planned_role(replace(CUSTOMER, replication=True)).state is State.MISSING
+    assert planned_role(replace(CUSTOMER, replication=True, server_major=15)).state is State.BLOCKED
+
+
+def test_on_rds_replication_is_a_membership() -> None:
+    found = planned_role(replace(CUSTOMER, rds_replication=True))
+    assert found.state is State.MISSING
+    assert [text.as_string(None).split("\n")[1][:40] for text in found.sql] == [
+        'CREATE ROLE "cdc" LOGIN NOCREATEDB NOCRE',
+        'GRANT rds_replication TO "cdc"',
+    ]
+    member = roles.LiveRole(True, False, False, False, False, False, True, True, None)
+    assert planned_role(replace(CUSTOMER, rds_replication=True), member).state is State.PRESENT
+    assert slots.plan(None, definition(), replace(CUSTOMER, rds_replication=True)).state is State.MISSING
 
 
 # -- topics ------------------------------------------------------------------------------------------
