@@ -28,7 +28,17 @@ from outbox_consumers.letter_topic import LetterTopic
 from outbox_consumers.loop import Loop, Outside, Pace
 from outbox_consumers.parked import Parked
 from outbox_consumers.retry import RetryStrategy
-from outbox_consumers.routes import BatchHandler, Handler, OnFailure, Route, Routes, Stale, Unknown
+from outbox_consumers.routes import (
+    AsyncBatchHandler,
+    AsyncHandler,
+    BatchHandler,
+    Handler,
+    OnFailure,
+    Route,
+    Routes,
+    Stale,
+    Unknown,
+)
 from outbox_consumers.session import Database, Session
 from outbox_consumers.settings import Start, checked, poll_budget
 from outbox_consumers.source import Source
@@ -36,8 +46,8 @@ from outbox_consumers.topic_retention import retentions
 
 log = logging.getLogger("outbox_consumers")
 
-H = TypeVar("H", bound=Handler)
-B = TypeVar("B", bound=BatchHandler)
+H = TypeVar("H", bound=Handler | AsyncHandler)
+B = TypeVar("B", bound=BatchHandler | AsyncBatchHandler)
 
 
 class Consumer:
@@ -114,6 +124,10 @@ class Consumer:
         the event was handled. In a batch, handlers run in psycopg's pipeline mode, where the statements
         of many events share a round trip and an error may surface at a later statement; then the batch
         is rolled back and each event handled alone, without it. `pipeline=False` leaves it out.
+
+        An `async def` handler gets an AsyncConnection in the same transaction. It runs to its end in the
+        consumer's thread, without pipeline mode: it may await several things at once, but the next event
+        waits for it.
 
         `on_failure` says what happens to an event that fails: "block" holds its partition and tries
         again for ever; "park" lets only the events of its key wait, in a table, and tries again from

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from psycopg import Connection
+from psycopg import AsyncConnection, Connection
 
 from outbox_consumers.errors import Reject, UnknownEventType, UsageError
 from outbox_consumers.event import Event
+from outbox_consumers.handler_connection import HandlerConnection
 from outbox_consumers.retry import RetryStrategy
 
 Handler: TypeAlias = Callable[[Connection[Any], Event], object]
 BatchHandler: TypeAlias = Callable[[Connection[Any], Sequence[Event]], object]
+AsyncHandler: TypeAlias = Callable[[AsyncConnection[Any], Event], Awaitable[object]]
+AsyncBatchHandler: TypeAlias = Callable[[AsyncConnection[Any], Sequence[Event]], Awaitable[object]]
 OnFailure: TypeAlias = Literal["block", "park", "dead_letter", "stop"]
 Unknown: TypeAlias = Literal["skip", "dead_letter", "fail"]
 Stale: TypeAlias = Literal["dead_letter", "process", "skip"]
@@ -28,7 +31,7 @@ class Route:
     """A handler and how it wants to be called. `batch_of` 0: one call per event."""
 
     event_type: str
-    function: Callable[[Connection[Any], Any], object]
+    function: Callable[[Any, Any], object]
     batch_of: int
     pipeline: bool
     on_failure: OnFailure = "block"
@@ -62,13 +65,18 @@ class Routes:
         self.stale = _REJECT_STALE if stale == "dead_letter" else None
 
     def add(self, route: Route) -> None:
-        """Register a handler. Raises UsageError for a wrong signature or a type that has one already."""
+        """Register a handler, asynchronous or not.
+
+        Raises UsageError for a wrong signature or a type that has one already.
+        """
         if not route.event_type:
             raise UsageError("a handler needs an event type", remedy='write @app.handler("OrderPlaced")')
         if route.on_failure not in get_args(OnFailure):
             choices = ", ".join(get_args(OnFailure))
             raise UsageError(f"on_failure={route.on_failure!r}", remedy=f"say one of {choices}")
         check_signature(route.function, "events" if route.batch_of else "event")
+        if inspect.iscoroutinefunction(route.function):
+            route.function, route.pipeline = _waiting_for(route.function), False
         key = route.event_type.encode()
         if key in self.by_type:
             raise UsageError(f"two handlers for {route.event_type}", remedy="keep one of them")
@@ -77,6 +85,14 @@ class Routes:
     def find(self, event_type: bytes | None) -> Route | None:
         """Find the handler of an event type as it stands in the record's header."""
         return self.by_type.get(event_type, self.fallback)
+
+
+def _waiting_for(function: Callable[..., Any]) -> Callable[[Connection[Any], Any], object]:
+    def call(conn: Connection[Any], argument: Any) -> object:
+        assert isinstance(conn, HandlerConnection)
+        return conn.wait_for(function, argument)
+
+    return call
 
 
 def _reject_unknown(conn: Connection[Any], event: Event) -> None:

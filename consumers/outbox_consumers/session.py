@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import psycopg
 from psycopg import conninfo, pq
-from psycopg.abc import Params
 from psycopg.rows import dict_row
 
 from outbox_connectors.definition import Secret
@@ -17,11 +16,11 @@ from outbox_consumers.errors import (
     InboxUnusable,
     ReadOnlyDatabase,
     SwallowedDatabaseError,
-    TransactionEndedByHandler,
     UnprovenTransaction,
     Unreachable,
     UsageError,
 )
+from outbox_consumers.handler_connection import HandlerConnection, HandlerCursor, not_yours
 from outbox_consumers.inbox import cursor_of, inbox_missing
 
 log = logging.getLogger("outbox_consumers")
@@ -39,67 +38,6 @@ class Database:
     lock_timeout: float = 10.0
     idle_timeout: float = 60.0
     connect_timeout: float = field(default=5.0)
-
-
-class HandlerCursor(psycopg.Cursor[Any]):
-    """A cursor that does not let a handler end the consumer's transaction."""
-
-    def execute(
-        self,
-        query: Any,
-        params: Params | None = None,
-        *,
-        prepare: bool | None = None,
-        binary: bool | None = None,
-    ) -> Self:
-        """Execute unless the statement would end the transaction."""
-        if ends_transaction(query):
-            raise _not_yours()
-        super().execute(query, params, prepare=prepare, binary=binary)
-        return self
-
-
-class HandlerConnection(psycopg.Connection[Any]):
-    """The connection a handler gets: everything works but ending the transaction it is in."""
-
-    def commit(self) -> None:
-        """Refuse: the consumer commits, when the handler has returned."""
-        raise _not_yours()
-
-    def rollback(self) -> None:
-        """Refuse: a handler that wants its effects undone raises."""
-        raise _not_yours()
-
-
-def _not_yours() -> TransactionEndedByHandler:
-    return TransactionEndedByHandler(
-        "a handler tried to end the transaction, which holds the claims of other events too",
-        remedy="return to commit, raise to roll back, and use `with conn.transaction():` for a part",
-    )
-
-
-def ends_transaction(query: object) -> bool:
-    """Say whether the statement would commit, roll back or restart the transaction.
-
-    Looks at the first words only: a COMMIT hidden behind a comment or a semicolon is found afterwards
-    by the state of the transaction.
-    """
-    if isinstance(query, psycopg.sql.SQL):
-        query = query.as_string(None)
-    if isinstance(query, bytes):
-        query = query[:40].decode(errors="replace")
-    if not isinstance(query, str):
-        return False
-    words = query[:40].split(None, 2)
-    if not words:
-        return False
-    first = words[0].rstrip(";").lower()
-    second = words[1].lower() if len(words) > 1 else ""
-    if first == "rollback":
-        return second != "to"
-    if first == "prepare":
-        return second == "transaction"
-    return first in ("commit", "abort", "end")
 
 
 class Session:
@@ -157,7 +95,7 @@ class Session:
                 remedy="let the error out, or wrap the statement in `with conn.transaction():`",
             )
         if status == Status.IDLE:
-            raise _not_yours()
+            raise not_yours()
         if status != Status.INTRANS or self._conn is None:
             raise psycopg.OperationalError(f"the connection is {status.name} before COMMIT")
         cursor = cursor_of(self._conn)

@@ -13,10 +13,9 @@ from typing import Any
 import psycopg
 
 from outbox_connectors.definition import Secret
+from outbox_consumers.handler_connection import HandlerConnection, HandlerCursor
 from outbox_consumers.session import (
     Database,
-    HandlerConnection,
-    HandlerCursor,
     Session,
     Status,
     _check,
@@ -27,6 +26,11 @@ from outbox_consumers.session import (
 class LazyConnection(HandlerConnection):
     """The connection a job's handler gets. Whatever is written through it is committed with the job."""
 
+    def begin(self) -> None:
+        """Begin the transaction now, if it has not begun."""
+        if self.pgconn.transaction_status == Status.IDLE:
+            psycopg.Cursor(self).execute("SELECT")
+
     @contextmanager
     def transaction(
         self, savepoint_name: str | None = None, force_rollback: bool = False
@@ -35,8 +39,7 @@ class LazyConnection(HandlerConnection):
 
         Psycopg would commit an outermost block when it ends, before the job's own fence.
         """
-        if self.pgconn.transaction_status == Status.IDLE:
-            psycopg.Cursor(self).execute("SELECT")
+        self.begin()
         with super().transaction(savepoint_name, force_rollback) as part:
             yield part
 
