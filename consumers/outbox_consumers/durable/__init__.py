@@ -1,0 +1,12 @@
+"""Long work: a durable inbox, and the job queue that it is.
+
+`DurableInbox` receives events from Kafka into a table and lets workers handle them in their own time;
+`DurableInbox.put` queues jobs without Kafka, in the caller's transaction.
+"""
+
+from outbox_consumers.durable.dead import DeadJob
+from outbox_consumers.durable.inbox import Count, DurableInbox
+from outbox_consumers.durable.jobs import Job
+from outbox_consumers.durable.tables import steps
+
+__all__ = ["Count", "DeadJob", "DurableInbox", "Job", "steps"]

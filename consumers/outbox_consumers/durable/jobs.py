@@ -118,9 +118,13 @@ class Putting:
         cursor = cursor_of(conn)
         try:
             cursor.execute(self._put, columns(self._consumer, events, jobs), prepare=False)
-            cursor.execute(self._notify, {"channel": self._channel})
         except errors.UndefinedTable:
             raise missing(self._table) from None
+        self.wake(conn)
+
+    def wake(self, conn: psycopg.Connection[Any]) -> None:
+        """Wake the workers when the transaction commits."""
+        cursor_of(conn).execute(self._notify, {"channel": self._channel})
 
 
 def missing(table: str) -> InboxUnusable:

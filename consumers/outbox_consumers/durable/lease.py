@@ -19,7 +19,7 @@ from psycopg import sql as composing
 from outbox_consumers.durable import tables
 from outbox_consumers.durable.counters import WorkCounters
 from outbox_consumers.durable.hand import Hand, Running
-from outbox_consumers.durable.queue import Queue
+from outbox_consumers.durable.queue import PURGE_AT_ONCE, Queue
 from outbox_consumers.durable.session import settings_of
 from outbox_consumers.session import Database
 
@@ -27,6 +27,7 @@ log = logging.getLogger("outbox_consumers")
 
 PATIENCE_SECONDS: Final = 1.0  # how long leased jobs wait behind a slow one before others get them
 RETRY_SECONDS: Final = 1.0
+LONGEST_DELAY: Final = 60.0  # before a job that took too long is tried again
 EXIT_OVERDUE: Final = 70
 
 
@@ -143,6 +144,8 @@ class Pulse:
                     self.keep(None)
         dead = conn.execute(self._remove_dead, {"consumer": self._consumer}).fetchall()
         rescued = conn.execute(self._rescue, {"consumer": self._consumer}, prepare=False).rowcount
+        while self._queue.purge(conn) == PURGE_AT_ONCE and not self._stopped.is_set():
+            pass
         for name, ended in dead:
             log.warning("worker %s is dead%s", name, ", its session was ended" if ended else "")
         if rescued:
@@ -175,7 +178,8 @@ class Pulse:
             if attempts >= running.max_attempts:
                 taken = self._queue.bury(conn, worker, job, attempts, text)
             else:
-                taken = self._queue.fail(conn, worker, job, attempts, text, limit)
+                delay = min(limit, LONGEST_DELAY)
+                taken = self._queue.fail(conn, worker, job, attempts, text, delay)
         if taken:
             log.error("%r %s, attempt %d", job.event, text, attempts)
             self._counters.timeouts += 1

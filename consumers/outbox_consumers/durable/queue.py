@@ -34,17 +34,18 @@ class Queue:
 
     def __init__(self, consumer: str, table: str, keep: float) -> None:
         self._consumer = consumer
-        self._keeps = keep > 0
+        self._keep = keep
         self._lock_sorting = tables.compose("durable_lock_sorting", table)
         self._sort = tables.compose("durable_sort", table)
         self._wake = tables.compose("durable_wake", table)
         self._take = tables.compose("durable_take", table)
-        self._finish = tables.compose("durable_finish_keeping" if self._keeps else "durable_finish", table)
+        self._finish = tables.compose("durable_finish_keeping" if keep else "durable_finish", table)
         self._advance = tables.compose("durable_advance", table)
         self._give_back = tables.compose("durable_give_back", table)
         self._fail = tables.compose("durable_fail", table)
         self._bury = tables.compose("durable_bury", table)
-        self._lock_name = f"{table}\0{consumer}".replace("\0", "/")
+        self._purge = tables.compose("durable_purge", table)
+        self._lock_name = f"{table}/{consumer}"
 
     def sort(self, conn: psycopg.Connection[Any]) -> int:
         """Put new jobs into their queues unless another worker is at it; say how many were new."""
@@ -96,6 +97,13 @@ class Queue:
         """Let others have jobs that were not handled; say how many were still this worker's."""
         values = _mine(worker, jobs) | {"delay": delay}
         return cursor_of(conn).execute(self._give_back, values, prepare=False).rowcount
+
+    def purge(self, conn: psycopg.Connection[Any]) -> int:
+        """Remove some of the done jobs that were kept long enough."""
+        if not self._keep:
+            return 0
+        values = {"consumer": self._consumer, "keep": self._keep, "limit": PURGE_AT_ONCE}
+        return cursor_of(conn).execute(self._purge, values, prepare=False).rowcount
 
     def _advance_behind(self, conn: psycopg.Connection[Any], queues: Sequence[bytes | None]) -> None:
         named = [queue for queue in queues if queue is not None]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeAlias
 
+from outbox_consumers.durable.session import LazyConnection
 from outbox_consumers.errors import UsageError
-from outbox_consumers.routes import Handler, check_signature
+from outbox_consumers.event import Event
+from outbox_consumers.routes import check_signature
+
+Handler: TypeAlias = Callable[..., Any]  # (conn, event), asynchronous or not
 
 DEFAULT_ATTEMPTS: Final = 10
 
@@ -19,6 +25,14 @@ class Route:
     max_attempts: int
     timeout: float | None
     seconds: float = float("inf")
+
+    def call(self, conn: LazyConnection, event: Event) -> None:
+        """Hand a job's event to the handler, and an AsyncConnection to one that is asynchronous."""
+        if inspect.iscoroutinefunction(self.function):
+            conn.begin()  # the asynchronous view on the connection would commit a block of its own
+            conn.wait_for(self.function, event)
+        else:
+            self.function(conn, event)
 
 
 class Routes:

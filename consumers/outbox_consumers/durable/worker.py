@@ -178,6 +178,7 @@ class Worker:
             # It was in the hands of a worker that died. Alone, so that it is known who is to blame.
             self._flush()
             self._give_back(self._hand.release())
+            self._size = 1
         elif route.seconds > SLOW_SECONDS:
             self._flush()
         if job.attempts >= route.max_attempts:
@@ -195,12 +196,15 @@ class Worker:
         try:
             conn = self._session.connection()
             try:
-                route.function(conn, job.event)
+                route.call(conn, job.event)
             except Skip:
                 if self._session.status() == Status.INERROR:
                     self._session.rollback()
-            if self._session.status() == Status.IDLE:
+            status = self._session.status()
+            if status == Status.IDLE:
                 self._note_ended(job)
+            elif status == Status.INERROR:
+                self._session.commit()  # which refuses and says why
             elif self._queue.finish(conn, self._worker, [job]):
                 self._session.commit()
                 self._counters.done += 1

@@ -1,0 +1,180 @@
+"""Processes under one parent: start them, start them again when they die, drain them at the end."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
+from types import FrameType
+from typing import Any, Final, TypeAlias
+
+from outbox_connectors.errors import OutboxError
+from outbox_consumers.errors import Failed
+
+log = logging.getLogger("outbox_consumers")
+
+# Runs in a process of its own, under the name it is given, until `stopping` says so.
+Task: TypeAlias = Callable[[str, Callable[[], bool]], None]
+
+LOOK_SECONDS: Final = 0.5
+FIRST_PAUSE: Final = 0.2
+LONGEST_PAUSE: Final = 30.0
+HEALTHY_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True)
+class _Member:
+    """A place in the fleet, and the process that fills it."""
+
+    role: str
+    task: Task
+    name: str = ""
+    process: ForkProcess | None = None
+    word: Connection | None = None  # what the process says before it gives up
+    started: float = 0.0
+    pause: float = FIRST_PAUSE
+    again_at: float = 0.0
+
+
+class Fleet:
+    """Some processes that do their tasks until the parent is told to stop.
+
+    Forks, so that tasks may be any functions; the parent must hold no connection and no Kafka client.
+    A child whose parent is gone stops by itself.
+    """
+
+    def __init__(self, tasks: Mapping[str, Task], gone: Callable[[str], None], grace: float) -> None:
+        run = f"{socket.gethostname()}/{uuid.uuid4().hex[:8]}"
+        self._members = [_Member(role, task) for role, task in tasks.items()]
+        self._run = run
+        self._gone = gone  # called with the name of a process that was killed or crashed
+        self._grace = grace
+        self._fork = multiprocessing.get_context("fork")
+        self._count = 0
+
+    def run(self, stop: threading.Event) -> None:
+        """Run until `stop` is set or SIGTERM or SIGINT comes, then drain.
+
+        Raises Failed with the reason when a process says that it cannot work.
+        """
+        with Stopping(stop.set):
+            try:
+                while not stop.is_set():
+                    self._start_missing()
+                    self._look()
+            finally:
+                self._drain()
+
+    def _start_missing(self) -> None:
+        now = time.monotonic()
+        for member in self._members:
+            if member.process is None and now >= member.again_at:
+                self._count += 1
+                member.name = f"{self._run}/{member.role}.{self._count}"
+                member.word, word = self._fork.Pipe(duplex=False)
+                member.process = self._fork.Process(
+                    target=_child, args=(member.task, member.name, os.getpid(), word), name=member.role
+                )
+                member.process.start()
+                member.started = now
+                word.close()
+
+    def _look(self) -> None:
+        """Wait for a process to end, and see to those that did."""
+        alive = [member.process.sentinel for member in self._members if member.process is not None]
+        connection.wait(alive, LOOK_SECONDS)
+        for member in self._members:
+            if member.process is not None and member.process.exitcode is not None:
+                self._bury(member, member.process.exitcode)
+
+    def _bury(self, member: _Member, code: int) -> None:
+        reason = self._last_word(member)
+        member.process = None
+        if reason:
+            raise Failed(f"{member.role} cannot work: {reason}")
+        self._tell(member.name)
+        lived = time.monotonic() - member.started
+        member.pause = FIRST_PAUSE if lived > HEALTHY_SECONDS else min(LONGEST_PAUSE, 2 * member.pause)
+        member.again_at = time.monotonic() + member.pause
+        log.error("%s ended with %s; again in %.1f s", member.name, _manner(code), member.pause)
+
+    def _drain(self) -> None:
+        """Ask all to finish what they are at; end those that take longer than the grace."""
+        processes = [(member, member.process) for member in self._members if member.process is not None]
+        for _, process in processes:
+            process.terminate()
+        end = time.monotonic() + self._grace
+        for member, process in processes:
+            process.join(max(0.0, end - time.monotonic()))
+            if process.exitcode is None:
+                log.error("%s did not finish within %g s; killing it", member.name, self._grace)
+                process.kill()
+                process.join()
+            if process.exitcode != 0:
+                self._tell(member.name)
+
+    def _tell(self, name: str) -> None:
+        try:
+            self._gone(name)
+        except Exception as error:
+            log.warning("%s: its lease runs out by itself: %s", name, " ".join(str(error).split()))
+
+    def _last_word(self, member: _Member) -> str:
+        word, member.word = member.word, None
+        if word is None:
+            return ""
+        with word:
+            try:
+                return str(word.recv()) if word.poll() else ""
+            except (EOFError, OSError):
+                return ""
+
+
+def _child(task: Task, name: str, parent: int, word: Connection) -> None:
+    """Run a task in a process of its own; say why when it cannot work."""
+    stop = threading.Event()
+    with Stopping(stop.set):
+        try:
+            task(name, lambda: stop.is_set() or os.getppid() != parent)
+        except OutboxError as error:
+            word.send(str(error))
+            raise SystemExit(int(error.exit_code)) from None
+
+
+class Stopping:
+    """SIGTERM and SIGINT call a function while this is entered, in the main thread; nothing else happens."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._received)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _received(self, number: int, _: FrameType | None) -> None:
+        self._stop()
+
+
+def _manner(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,317 @@
+"""The durable inbox: events are received into a table at once and handled in their own time."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psycopg
+from psycopg import errors, pq
+from psycopg.rows import tuple_row
+
+from outbox_connectors.definition import Secret
+from outbox_consumers.consumer import Consumer
+from outbox_consumers.durable import dead, tables
+from outbox_consumers.durable.counters import WorkCounters
+from outbox_consumers.durable.dead import DeadJob
+from outbox_consumers.durable.fleet import Fleet, Stopping, Task
+from outbox_consumers.durable.jobs import Job, Putting, missing
+from outbox_consumers.durable.lease import Lease
+from outbox_consumers.durable.routes import DEFAULT_ATTEMPTS, Handler, Route, Routes
+from outbox_consumers.durable.session import WorkerSession
+from outbox_consumers.durable.worker import Worker, WorkerSettings
+from outbox_consumers.errors import UsageError
+from outbox_consumers.event import Event
+from outbox_consumers.inbox import DEFAULT_TABLE, claim, cursor_of
+from outbox_consumers.loop import Outside
+from outbox_consumers.retry import RetryStrategy
+from outbox_consumers.routes import Unknown
+from outbox_consumers.session import Database
+from outbox_consumers.settings import Start
+
+H = TypeVar("H", bound=Handler)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many jobs are in one state, and the age of the oldest in seconds."""
+
+    jobs: int
+    oldest: float
+
+
+class DurableInbox:
+    """A job queue in your PostgreSQL, filled from Kafka, from your own transactions, or both.
+
+        durable = DurableInbox("billing", kafka={"bootstrap.servers": "..."}, dsn="...", topics=["orders"])
+
+        @durable.handler("OrderPlaced", max_attempts=5, timeout=600)
+        def placed(conn, event):
+            pdf = render(event.data)                  # takes minutes; no transaction is open yet
+            conn.execute("INSERT INTO invoice VALUES (%s, %s)", (event.key, pdf))
+
+        durable.run(workers=4)
+
+    Events are claimed and written into the table in one transaction, and their offsets stored once it is
+    proven to be committed, so the broker never waits for a handler. What a handler writes through `conn`
+    is committed together with the end of its job, and only while the worker still holds the job: effects
+    happen once. Whatever a handler does elsewhere (HTTP, mail) may happen again after a crash: pass on
+    `event.id`.
+
+    Jobs of one key are handled one at a time and in order; other keys do not wait for a failed one. A
+    worker that says nothing for `lease` seconds is taken for dead, its session is ended and its jobs are
+    given to others. `keep` is for how many seconds finished jobs stay in the table.
+
+    Without `kafka` and `topics` it is a job queue: see `put`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        dsn: str = "",
+        kafka: Mapping[str, Any] | None = None,
+        topics: Sequence[str] = (),
+        retry: RetryStrategy | None = None,
+        table: str = DEFAULT_TABLE,
+        batch_size: int = 1000,
+        start: Start = "earliest",
+        unknown: Unknown = "skip",
+        lease: float = 30.0,
+        keep: float = 0.0,
+        grace: float = 30.0,
+        lock_timeout: float = 10.0,
+    ) -> None:
+        if not name or "\0" in name:
+            raise UsageError("a durable inbox needs a name", remedy='write DurableInbox("billing", ...)')
+        if lease < 1 or grace < 0 or keep < 0:
+            raise UsageError(
+                f"lease={lease:g}, grace={grace:g}, keep={keep:g}: a lease lasts a second or more, "
+                "the others are not negative"
+            )
+        self.name = name
+        self.counters = WorkCounters()
+        self._table = table
+        self._retry = retry or RetryStrategy()
+        self._lease = lease
+        self._grace = grace
+        self._keep = keep
+        self._database = Database(Secret(dsn), name, table, lock_timeout, idle_timeout=0)
+        self._routes = Routes()
+        self._putting = Putting(name, table)
+        self._outside = Outside(time.monotonic, time.sleep, random.random)
+        self._stop = threading.Event()
+        self._batch_size = batch_size
+        self._receiver: Consumer | None = None
+        if kafka is not None or topics:
+            self._receiver = Consumer(
+                name, kafka=kafka or {}, topics=topics, dsn=dsn, table=table, batch_size=batch_size,
+                start=start, unknown=unknown, lock_timeout=lock_timeout,
+            )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<DurableInbox {self.name}>"
+
+    def handler(
+        self, event_type: str, *, max_attempts: int | None = None, timeout: float | None = None
+    ) -> Callable[[H], H]:
+        """Register a function `(conn, event)` for an event type.
+
+        Return means done, an exception means try again after the delay of the RetryStrategy, `Reject`
+        means never, `Skip` means done. After `max_attempts` (the RetryStrategy's, else 10) the job is
+        kept as dead and its key goes on. `timeout` is how many seconds a call may take: then the job is
+        taken away from it, its running statement is cancelled, and what it writes is never committed.
+        """
+
+        def register(function: H) -> H:
+            given = self._retry.max_attempts if max_attempts is None else max_attempts
+            attempts = DEFAULT_ATTEMPTS if given is None else given
+            self._routes.add(event_type, Route(function, attempts, timeout))
+            if self._receiver is not None:
+                self._receive_too(self._receiver, event_type)
+            return function
+
+        return register
+
+    def _receive_too(self, receiver: Consumer, event_type: str) -> None:
+        """Let the receiver write events of this type into the table, all types with one statement."""
+        known = receiver._routes.by_type
+        if known:
+            known[event_type.encode()] = next(iter(known.values()))
+        else:
+            receiver.batch_handler(event_type, max_size=self._batch_size)(self._received)
+
+    def _received(self, conn: psycopg.Connection[Any], events: Sequence[Event]) -> None:
+        self._putting.put(conn, events)
+
+    # -- Without Kafka ---------------------------------------------------------------------------------
+
+    def put(
+        self,
+        conn: psycopg.Connection[Any],
+        type: str,
+        data: Any = None,
+        *,
+        key: str = "",
+        id: UUID | None = None,
+        priority: int = 0,
+        run_at: datetime | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Put a job into the queue, in the caller's transaction; a worker gets it once that is committed.
+
+        Works on any connection to the database of the inbox and never commits what the caller began; a
+        connection in autocommit mode outside a transaction gets one for this job. False: a job of this
+        `id` was put in before. Arguments as for `Job`.
+        """
+        return bool(self.put_many(conn, [Job(type, data, key, id, priority, run_at, headers)]))
+
+    def put_many(self, conn: psycopg.Connection[Any], jobs: Sequence[Job]) -> int:
+        """Put jobs into the queue with one statement, in order; say how many were new. See `put`."""
+        if conn.autocommit and conn.info.transaction_status == pq.TransactionStatus.IDLE:
+            with conn.transaction():
+                return self._put_many(conn, jobs)
+        return self._put_many(conn, jobs)
+
+    def _put_many(self, conn: psycopg.Connection[Any], jobs: Sequence[Job]) -> int:
+        named = {job.id for job in jobs if job.id is not None}
+        if named:
+            fresh = claim(conn, self.name, named, table=self._table)
+            jobs = [job for job in jobs if job.id is None or _first(job.id, fresh)]
+        if jobs:
+            self._putting.put(conn, [job.event() for job in jobs], jobs)
+        return len(jobs)
+
+    # -- Running ---------------------------------------------------------------------------------------
+
+    def run(self, workers: int = 4) -> None:
+        """Run a receiver (when there are topics) and `workers` workers, each in a process of its own.
+
+        Until SIGTERM, SIGINT or `stop`; then every worker finishes the job it is at, within `grace`
+        seconds, and hands back the others. A process that dies is started again, and its jobs are ready
+        for others at once. Raises Unreachable, ReadOnlyDatabase, InboxUnusable or Failed when it cannot
+        begin.
+        """
+        if workers < 1:
+            raise UsageError(f"workers={workers}: at least one works")
+        self._check()
+        tasks: dict[str, Task] = {f"worker-{number}": self._work for number in range(1, workers + 1)}
+        if self._receiver is not None:
+            tasks["receiver"] = self._receive
+        self._stop.clear()
+        Fleet(tasks, self._expire, self._grace).run(self._stop)
+
+    def work(self) -> None:
+        """Be one worker, in this thread, until SIGTERM, SIGINT or `stop`. Raises like `run`."""
+        self._check()
+        self._stop.clear()
+        with Stopping(self._stop.set):
+            self._worker(f"{socket.gethostname()}/{os.getpid()}", kill=False).run(self._stop.is_set)
+
+    def receive(self) -> None:
+        """Be the receiver, in this thread, until SIGTERM, SIGINT or `stop`. Raises like Consumer.run."""
+        if self._receiver is None:
+            raise UsageError(f"{self!r} has no topics", remedy="pass kafka={...} and topics=[...]")
+        self._receiver.run()
+
+    def stop(self) -> None:
+        """Ask `run`, `work` and `receive` to end; may be called from any thread."""
+        self._stop.set()
+        if self._receiver is not None:
+            self._receiver.stop()
+
+    def _check(self) -> None:
+        """Raise before anything is started when nothing can work."""
+        if not self._routes.by_type:
+            raise UsageError(f"{self!r} has no handlers", remedy='add one with @durable.handler("...")')
+        session = WorkerSession(self._database)
+        session.open()
+        try:
+            self.status(session.connection())
+        finally:
+            session.close()
+
+    def _work(self, name: str, stopping: Callable[[], bool]) -> None:
+        self._worker(name, kill=True).run(stopping)
+
+    def _receive(self, name: str, stopping: Callable[[], bool]) -> None:
+        assert self._receiver is not None
+        watcher = threading.Thread(target=_stop_when, args=(stopping, self._receiver.stop), daemon=True)
+        watcher.start()
+        self._receiver.run()
+
+    def _worker(self, name: str, kill: bool) -> Worker:
+        settings = WorkerSettings(
+            self._database, Lease(self._lease, self._grace, kill), self._retry, self._keep
+        )
+        return Worker(name, settings, self._routes, self.counters, self._outside)
+
+    def _expire(self, name: str) -> None:
+        """End the lease of a process that is gone, so that nobody waits for it."""
+        session = WorkerSession(self._database)
+        try:
+            values = {"consumer": self.name, "name": name}
+            cursor_of(session.connection()).execute(tables.compose("durable_expire", self._table), values)
+            session.commit()
+        finally:
+            session.close()
+
+    # -- For people ------------------------------------------------------------------------------------
+
+    def status(self, conn: psycopg.Connection[Any]) -> dict[str, Count]:
+        """Count the jobs by state. Reads every row: for people and slow monitors."""
+        cursor = psycopg.Cursor(conn, row_factory=tuple_row)
+        try:
+            cursor.execute(tables.compose("durable_status", self._table), {"consumer": self.name})
+        except errors.UndefinedTable:
+            raise missing(self._table) from None
+        return {state: Count(jobs, oldest) for state, jobs, oldest in cursor}
+
+    def dead(
+        self, conn: psycopg.Connection[Any], *, event_type: str | None = None, limit: int | None = None
+    ) -> list[DeadJob]:
+        """List jobs that were given up, the longest dead first."""
+        return dead.find(conn, self.name, self._table, event_type, limit)
+
+    def redrive(self, conn: psycopg.Connection[Any], jobs: Sequence[DeadJob]) -> int:
+        """Let dead jobs be tried again, as if for the first time, in the caller's transaction."""
+        count = dead.redrive(conn, self.name, self._table, [job.position for job in jobs])
+        self._putting.wake(conn)
+        return count
+
+    def discard(self, conn: psycopg.Connection[Any], jobs: Sequence[DeadJob]) -> int:
+        """Forget dead jobs for good, in the caller's transaction. Their ids stay claimed."""
+        return dead.discard(conn, self.name, self._table, [job.position for job in jobs])
+
+    def mend(self, conn: psycopg.Connection[Any]) -> int:
+        """Set queues going whose head somebody has deleted by hand; say how many there were.
+
+        Reads every waiting row. Nothing but deleting or changing rows by hand makes it necessary.
+        """
+        count = cursor_of(conn).execute(
+            tables.compose("durable_mend", self._table), {"consumer": self.name}, prepare=False
+        )
+        self._putting.wake(conn)
+        return count.rowcount
+
+
+def _first(id: UUID, fresh: set[UUID]) -> bool:
+    """Say whether an id is fresh; of two jobs with the same one, the first is."""
+    if id not in fresh:
+        return False
+    fresh.discard(id)
+    return True
+
+
+def _stop_when(stopping: Callable[[], bool], stop: Callable[[], None]) -> None:
+    while not stopping():
+        time.sleep(0.2)
+    stop()

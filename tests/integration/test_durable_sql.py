@@ -1,0 +1,43 @@
+"""Every statement of the durable inbox is understood by every server, and plans as it should."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql as composing
+from psycopg.pq import ExecStatus
+
+from fix_provision import Site
+from outbox_consumers import schema, sql
+from outbox_consumers.durable import tables
+
+pytestmark = [pytest.mark.stack, pytest.mark.matrix]
+
+NAMES = sorted(path.stem for path in Path(sql.__file__).parent.glob("durable_*.sql"))
+
+
+def test_every_statement_is_understood(site: Site) -> None:
+    with site.admin() as conn:
+        schema.apply(conn, schema.steps())
+        schema.apply(conn, tables.steps())
+        schema.apply(conn, tables.steps(roles=[conn.info.user]))
+        refused = {name: reason for name in NAMES if (reason := refusal(conn, name))}
+    assert not refused, "\n".join(f"{name}: {reason}" for name, reason in refused.items())
+
+
+def refusal(conn: psycopg.Connection, name: str) -> str:
+    """Let the server parse and analyse a statement, and give what it has against it."""
+    parts = {
+        "job": tables.job("inbox"),
+        "worker": tables.worker("inbox"),
+        "index": composing.Identifier("x"),
+        "role": composing.Identifier("x"),
+    }
+    text = composing.SQL(sql.get(name, conn.info.server_version // 10000)).format(**parts).as_string(conn)
+    numbers: dict[str, int] = {}
+    numbered = re.sub(r"%\((\w+)\)[sb]", lambda m: f"${numbers.setdefault(m[1], len(numbers) + 1)}", text)
+    result = conn.pgconn.prepare(b"", numbered.encode())
+    return "" if result.status == ExecStatus.COMMAND_OK else result.error_message.decode()
