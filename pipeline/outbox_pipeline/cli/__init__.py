@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("status:status", "Say what is the case, why, how long is left, and what to do next."),
     "slots": ("slots:slots", "List every slot of the server and what it costs."),
     "watch": ("watch:watch", "Keep the pipeline alive and under watch."),
+    "alerts": ("alerts:alerts", "Print alert rules for Prometheus with this pipeline's names in them."),
     "tail": ("tail:tail", "Print the events that arrive on Kafka, decoded."),
     "send": ("send:send", "Write one event into the outbox."),
     "relay": ("relay:relay_", "Carry rows of the outbox to Kafka without Connect."),
