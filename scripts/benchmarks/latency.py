@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import psycopg
-from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.connector_configs import DEFAULTS, OURS, TUNED
 from benchmarks.loops import event_id
@@ -35,7 +35,7 @@ class Listener:
         self._consumer = Consumer(
             {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
         )
-        self._consumer.assign([TopicPartition(topic, number, OFFSET_END) for number in range(partitions)])
+        self._consumer.assign([self._end(TopicPartition(topic, number)) for number in range(partitions)])
         self._thread = threading.Thread(target=self._listen, name=f"listener of {topic}")
 
     def __enter__(self) -> Listener:
@@ -46,6 +46,12 @@ class Listener:
         self._stopping.set()
         self._thread.join()
         self._consumer.close()
+
+    def _end(self, partition: TopicPartition) -> TopicPartition:
+        # Asked for here: the client would look up OFFSET_END later, behind events that are on their way.
+        ends = self._consumer.get_watermark_offsets(partition, 10)
+        assert ends is not None
+        return TopicPartition(partition.topic, partition.partition, ends[1])
 
     def _listen(self) -> None:
         while not self._stopping.is_set():
