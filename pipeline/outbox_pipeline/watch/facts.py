@@ -100,10 +100,16 @@ class Facts:
         recovering = self.postgres is not None and self.postgres.server.in_recovery
         return recovering and self.slot is not None and (self.slot.synced or self.slot.failover)
 
-    @property
-    def consuming(self) -> bool:
-        """Whether the position has moved while it was watched."""
-        return any(p.confirmed != self.present.confirmed for p in self.past)
+    def unseen_seconds(self, source: str) -> float:
+        """Say for how long a source has been seen to be out of reach; 0 when it is there."""
+        if not any(unseen.source == source for unseen in self.sample.unseen):
+            return 0.0
+        since = self.sample.at
+        for point in reversed(self.sample_past):
+            if source not in point.unseen:
+                break
+            since = point.at
+        return self.sample.at - since
 
 
 def facts_of(history: History, sample: Sample, thresholds: Thresholds) -> Facts:

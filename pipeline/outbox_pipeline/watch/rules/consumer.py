@@ -7,6 +7,7 @@ from itertools import pairwise
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts, standing_since
 from outbox_pipeline.watch.rules import psql, time_left, urgency, waiting
+from outbox_pipeline.watch.rules.server import still_delivers
 from outbox_pipeline.watch.sample import ConnectSample, PostgresSample, Sender
 from outbox_pipeline.watch.verdict import Finding, Key, Unseen
 from outbox_pipeline.watch.words import count, duration, size
@@ -228,10 +229,8 @@ def sink_not_acking(facts: Facts) -> Finding | None:
     pending = bool(facts.inserted_since) or ticking(facts)
     standing = unacknowledged_seconds(facts)
     if unreachable:
-        if facts.consuming and facts.confirmed_still < facts.thresholds.stuck / 3:
-            return None  # unreachable from here only
-        if not facts.unconfirmed or not pending:
-            return None
+        if still_delivers(facts) or not facts.unconfirmed or not pending:
+            return None  # out of reach only for us, or nothing to deliver
     elif standing < facts.thresholds.stuck or not pending or not facts.undelivered:
         return None
     reason = (

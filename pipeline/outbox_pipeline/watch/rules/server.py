@@ -9,6 +9,8 @@ from outbox_pipeline.watch.sample import Holder, PostgresSample, Slot
 from outbox_pipeline.watch.verdict import Finding, Key, Unseen
 from outbox_pipeline.watch.words import count, duration, number, size
 
+ACKNOWLEDGED_SECONDS = 5.0  # what Kafka took before it went may be confirmed this much later
+
 
 def postgres_unreachable(facts: Facts) -> Finding | None:
     """PostgreSQL was not seen, so nothing is known of the slot."""
@@ -31,14 +33,10 @@ def kafka_unreachable(facts: Facts) -> Finding | None:
     unseen = facts.sample.kafka
     if not isinstance(unseen, Unseen):
         return None
-    gone = 0.0
-    for point in reversed(facts.sample_past):
-        if "kafka" not in point.unseen:
-            break
-        gone = facts.sample.at - point.at
+    gone = facts.unseen_seconds("kafka")
     if unseen.refused:
         effect = "whether events arrive and are read stays unseen"
-    elif facts.consuming:
+    elif still_delivers(facts):
         effect = "but the connector still delivers, so it is out of reach only from here"
     elif isinstance(facts.sample.connect, Unseen):
         effect = "Kafka Connect keeps its state there and cannot answer or deliver without it"
@@ -51,6 +49,11 @@ def kafka_unreachable(facts: Facts) -> Finding | None:
         unseen.remedy or "start the brokers; the connector goes on by itself",
         {"seconds": gone},
     )
+
+
+def still_delivers(facts: Facts) -> bool:
+    """Whether the position moved well after Kafka was first out of reach for us."""
+    return facts.confirmed_still + ACKNOWLEDGED_SECONDS < facts.unseen_seconds("kafka")
 
 
 def wal_unbounded(facts: Facts) -> Finding | None:

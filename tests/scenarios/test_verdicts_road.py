@@ -1,0 +1,425 @@
+"""Verdicts that need the whole road: real Kafka, Kafka Connect and Debezium, on a stack that may be broken.
+
+One pipeline for all of them, in this order: the last ones leave slot, offset and server at odds for good.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import Consumer
+
+from fix_scenarios import Acted
+from fix_stack import Stack, _instance, _stack, in_use, run
+from local_stack.processes import recorded
+from loss_lab import DEFINITION
+from outbox_connectors.definition import Definition, Secret
+from outbox_connectors.findings import Severity
+from outbox_connectors.loading import loads
+from outbox_pipeline import messages, outbox
+from outbox_pipeline.connect import ConnectClient
+from outbox_pipeline.watch.assess import assess
+from outbox_pipeline.watch.history import History, remember
+from outbox_pipeline.watch.take import TICKER_NAME, Sampler
+from outbox_pipeline.watch.thresholds import MIB, Thresholds
+from outbox_pipeline.watch.verdict import Key, Verdict
+from replication_client import Manner, consuming
+
+pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(600)]
+
+STACK = "scene"
+NAME = "scene"
+PATIENCE_SECONDS = 90.0
+# Debezium answers every 10 s and Connect stores offsets every 60 s unless told otherwise.
+QUICK = Thresholds(
+    stuck=20.0,
+    frozen=15.0,
+    quiet_bytes=2 * MIB,
+    stalled_critical=3600.0,
+    group_lag=50,
+    group_stopped=6.0,
+)
+
+
+@dataclass(slots=True)
+class Scene:
+    """The pipeline, its load, and a watch that looks at it with the product's own sampler."""
+
+    stack: Stack
+    definition: Definition
+    file: Path
+    client: ConnectClient
+    act: Acted = lambda expected, got: None
+    thresholds: Thresholds = QUICK
+    history: History = field(default_factory=History)
+    sampler: Sampler | None = None
+    severities: list[tuple[Key, Severity]] = field(default_factory=list)
+
+    def look(self) -> Verdict:
+        if self.sampler is None:
+            self.sampler = Sampler.of(self.definition)
+        sample = self.sampler.take()
+        verdict = assess(self.history, sample, self.thresholds)
+        self.history = remember(self.history, sample)
+        self.severities.append((verdict.key, verdict.severity))
+        return verdict
+
+    def expect(self, *keys: Key, steady: int = 1, seconds: float = PATIENCE_SECONDS) -> Verdict:
+        """Look until the verdict is one of `keys` and stays so."""
+        began, row, said = time.monotonic(), 0, []
+        while True:
+            verdict = self.look()
+            said.append(verdict.key.value)
+            row = row + 1 if verdict.key in keys else 0
+            if row > steady:
+                self.act(keys[0].value if verdict.key not in keys else verdict.key.value, verdict.key.value)
+                return verdict
+            if time.monotonic() - began > seconds:
+                self.act(keys[0].value, verdict.key.value)
+                pytest.fail(
+                    f"expected {keys[0].value}; it said {', '.join(dict.fromkeys(said))}: {verdict.cause}"
+                )
+            time.sleep(0.5)
+
+    def connect(self, application: str = "scene") -> psycopg.Connection[Any]:
+        return psycopg.connect(self.stack.conninfo("scene", application_name=application), autocommit=True)
+
+    def write(self, rows: int = 20) -> None:
+        with psycopg.connect(self.stack.conninfo("scene")) as conn:
+            outbox.add_many(
+                conn,
+                [
+                    outbox.event(aggregate_type="order", aggregate_id=str(n), event_type="Placed", payload={})
+                    for n in range(rows)
+                ],
+            )
+
+    @contextmanager
+    def load(self, *, events: bool = True, ticks: bool = True) -> Iterator[None]:
+        """Write events and ticks twice a second, through every outage."""
+        stop = threading.Event()
+
+        def go() -> None:
+            conn: psycopg.Connection[Any] | None = None
+            while not stop.wait(0.5):
+                try:
+                    if ticks:
+                        conn = conn or self.connect(TICKER_NAME)
+                        messages.emit(conn, self.definition.heartbeat_prefix)
+                    if events:
+                        self.write()
+                except psycopg.Error:
+                    conn = None
+            if conn is not None:
+                conn.close()
+
+        thread = threading.Thread(target=go, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(10)
+
+    def outboxctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [Path(sys.executable).with_name("outboxctl"), "-f", str(self.file), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={
+                "PATH": "/usr/bin:/bin",
+                "NO_COLOR": "1",
+                "HOME": str(self.file.parent),
+                **self.stack.environ,
+            },
+        )
+
+    def signal(self, service: str, number: signal.Signals) -> None:
+        process = recorded(_instance(STACK).pid_file(service))
+        assert process is not None
+        os.kill(process.pid, number)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with in_use(STACK):
+        run(STACK, "reset")
+        run(STACK, "up", "--set", "wal_sender_timeout=30s")
+        stack = _stack(STACK)
+        with psycopg.connect(stack.conninfo(), autocommit=True) as conn:
+            conn.execute("CREATE DATABASE scene")
+        text = DEFINITION.format(name=NAME, database="scene", **stack.environ)
+        file = tmp_path_factory.mktemp("scene") / "outbox.yaml"
+        file.write_text(text)
+        definition = loads(text, source=str(file), environ={})
+        admin = Secret(stack.conninfo("scene"))
+        definition = replace(definition, postgres=replace(definition.postgres, admin=admin))
+        with ConnectClient(definition.connect) as client:
+            scene = Scene(stack, definition, file, client)
+            applied = scene.outboxctl("apply")
+            assert applied.returncode == 0, applied.stdout + applied.stderr
+            yield scene
+        run(STACK, "reset")
+
+
+@pytest.fixture
+def scene(whole: Scene, acted: Acted) -> Iterator[Scene]:
+    whole.act = acted
+    whole.thresholds = QUICK
+    whole.severities.clear()
+    yield whole
+    if whole.sampler is not None:
+        whole.sampler.close()
+        whole.sampler = None
+
+
+def test_healthy_load(scene: Scene) -> None:
+    with scene.load():
+        scene.expect(Key.HEALTHY, steady=10)
+
+
+def test_status_as_a_user_runs_it(scene: Scene) -> None:
+    with scene.load():
+        scene.expect(Key.HEALTHY)
+        done = scene.outboxctl("status", "--json")
+        assert done.returncode == 0, done.stdout
+        assert '"verdict": "healthy"' in done.stdout
+        assert scene.outboxctl("slots").returncode == 0
+
+
+def test_paused(scene: Scene) -> None:
+    with scene.load():
+        scene.client.pause(scene.definition.connect.connector)
+        scene.expect(Key.CONNECTOR_PAUSED)
+        scene.client.resume(scene.definition.connect.connector)
+        scene.expect(Key.HEALTHY)
+
+
+def test_stopped(scene: Scene) -> None:
+    with scene.load():
+        scene.client.stop(scene.definition.connect.connector)
+        scene.expect(Key.CONNECTOR_STOPPED)
+        scene.client.resume(scene.definition.connect.connector)
+        scene.expect(Key.HEALTHY)
+
+
+def test_task_failed(scene: Scene) -> None:
+    user = scene.definition.postgres.connector.user
+    password = scene.stack.environ["OUTBOX_CDC_PASSWORD"]
+    with scene.connect() as conn, scene.load():
+        conn.execute(f"ALTER ROLE {user} PASSWORD 'another'")  # type: ignore[arg-type]
+        conn.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", (user,))
+        verdict = scene.expect(Key.TASK_FAILED)
+        assert "password" in verdict.cause
+        conn.execute(f"ALTER ROLE {user} PASSWORD '{password}'")  # type: ignore[arg-type]
+        scene.client.restart(scene.definition.connect.connector, only_failed=True)
+        scene.expect(Key.HEALTHY)
+
+
+def test_taken_by_another_client(scene: Scene) -> None:
+    name = scene.definition.connect.connector
+    with scene.load():
+        scene.client.stop(name)
+        scene.expect(Key.CONNECTOR_STOPPED)
+        postgres = scene.definition.postgres
+        conninfo = scene.stack.conninfo("scene")
+        with consuming(
+            conninfo, postgres.slot, postgres.publication, Manner.NEVER_CONFIRMS, "pg_recvlogical"
+        ):
+            scene.client.resume(name)
+            scene.expect(Key.SLOT_TAKEN)
+        scene.expect(Key.HEALTHY)
+
+
+def test_worker_frozen(scene: Scene) -> None:
+    with scene.load():
+        scene.expect(Key.HEALTHY)
+        scene.signal("connect", signal.SIGSTOP)
+        try:
+            verdict = scene.expect(Key.CONSUMER_FROZEN, steady=0)
+        finally:
+            scene.signal("connect", signal.SIGCONT)
+        assert "Debezium" in verdict.cause
+        scene.expect(Key.HEALTHY)
+
+
+def test_worker_killed(scene: Scene) -> None:
+    with scene.load():
+        scene.stack.kill("connect")
+        scene.expect(Key.CONNECT_UNREACHABLE)
+        scene.stack.start("connect")
+        scene.expect(Key.HEALTHY)
+
+
+def test_broker_killed(scene: Scene) -> None:
+    with scene.load():
+        scene.expect(Key.HEALTHY)
+        scene.stack.kill("kafka")
+        scene.expect(Key.SINK_NOT_ACKING, steady=0, seconds=30)
+        # After a while the worker itself gives up, since it keeps its state there.
+        scene.stack.start("kafka")
+        scene.expect(Key.HEALTHY, seconds=180)
+
+
+def test_quiet_outbox_without_ticker(scene: Scene) -> None:
+    with scene.connect() as conn:
+        conn.execute("CREATE TABLE IF NOT EXISTS elsewhere (x text)")
+        scene.write(1)
+        stop = threading.Event()
+
+        def fill() -> None:
+            while not stop.wait(0.5):
+                conn.execute("INSERT INTO elsewhere SELECT repeat('x', 5000) FROM generate_series(1, 100)")
+
+        thread = threading.Thread(target=fill)
+        thread.start()
+        try:
+            verdict = scene.expect(Key.HEARTBEAT_MISSING)
+            assert "ticker" in verdict.cause
+            with scene.load(events=False):
+                scene.expect(Key.HEALTHY)
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_group_that_stopped_or_lags(scene: Scene) -> None:
+    watched = replace(scene.definition, watch=replace(scene.definition.watch, groups=("readers",)))
+    scene.sampler = Sampler.of(watched)
+    topic = scene.definition.kafka.topic_of("order")
+    settings = {
+        **scene.definition.kafka.client,
+        "group.id": "readers",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+    consumer = Consumer(settings)
+    with scene.load():
+        scene.expect(Key.GROUP_STOPPED)  # it never ran
+        consumer.subscribe([topic])
+        stop = threading.Event()
+
+        def crawl() -> None:
+            while not stop.is_set():
+                message = consumer.poll(0.2)
+                if message is not None and message.error() is None:
+                    with suppress(Exception):
+                        consumer.commit(message=message, asynchronous=False)
+                    stop.wait(1)
+
+        thread = threading.Thread(target=crawl)
+        thread.start()
+        try:
+            verdict = scene.expect(Key.GROUP_LAGGING)
+            assert "readers" in verdict.cause
+        finally:
+            stop.set()
+            thread.join()
+            consumer.close()
+        scene.expect(Key.GROUP_STOPPED)
+
+
+@pytest.mark.parametrize("service", ["connect", "postgres", "kafka"])
+def test_a_restart_is_no_critical_verdict(scene: Scene, service: str) -> None:
+    """With the product's own thresholds: a restart warns at most, and ends healthy."""
+    scene.thresholds = Thresholds()
+    with scene.load():
+        scene.expect(Key.HEALTHY)
+        scene.severities.clear()
+
+        def again() -> None:
+            scene.stack.stop(service)
+            scene.stack.start(service)
+
+        restart = threading.Thread(target=again)
+        restart.start()
+        scene.expect(Key.HEALTHY, Key.CATCHING_UP, steady=10, seconds=240)
+        restart.join()
+        scene.expect(Key.HEALTHY, seconds=120)
+    critical = {key.value for key, severity in scene.severities if severity is Severity.CRITICAL}
+    assert not critical
+
+
+# --- from here on slot, offset and server are at odds ---------------------------------------------
+
+
+def test_connector_deleted(scene: Scene) -> None:
+    scene.client.stop(scene.definition.connect.connector)
+    scene.client.delete(scene.definition.connect.connector)
+    verdict = scene.expect(Key.CONSUMER_DOWN)
+    assert "knows no connector" in verdict.cause
+    assert scene.outboxctl("connectors", "register").returncode == 0
+    with scene.load():
+        scene.expect(Key.HEALTHY)
+
+
+def test_restored_from_an_older_copy(scene: Scene) -> None:
+    """A snapshot of the whole data directory, slots included: the stored offset is in its future."""
+    data = _instance(STACK).data("postgres")
+    copy = data.with_name("postgres.copy")
+    _stopped(scene, lambda: shutil.copytree(data, copy, symlinks=True))
+    _own(data, copy)
+    with scene.load():
+        scene.expect(Key.HEALTHY, seconds=180)
+    scene.client.stop(scene.definition.connect.connector)
+
+    def restore() -> None:
+        shutil.rmtree(data)
+        copy.rename(data)
+
+    _stopped(scene, restore)
+    scene.sampler = None
+    verdict = scene.expect(Key.OFFSET_AHEAD_OF_SLOT)
+    assert "restored" in verdict.cause
+
+
+def _stopped(scene: Scene, change: Callable[[], object]) -> None:
+    run(STACK, "stop", "postgres")
+    change()
+    run(STACK, "start", "postgres")
+
+
+def _own(like: Path, tree: Path) -> None:
+    """Give a copy the owners and modes of the original; a copy made by root belongs to root."""
+    owner = like.stat()
+    for path in [tree, *tree.rglob("*")]:
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    tree.chmod(0o700)
+
+
+def test_slot_made_anew_behind_a_stored_offset(scene: Scene) -> None:
+    scene.history = History()
+    postgres = scene.definition.postgres
+    name = scene.definition.connect.connector
+    scene.client.stop(name)
+    with scene.connect() as conn:
+        conn.execute("SELECT pg_drop_replication_slot(%s)", (postgres.slot,))
+        verdict = scene.expect(Key.SLOT_MISSING)
+        assert "connectors stop" in verdict.next_step
+        # Back in the present: write beyond the stored offset, and make the slot there.
+        offset = scene.client.offsets(name)
+        assert offset is not None
+        assert offset.resume_at is not None
+        while True:
+            row = conn.execute("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn").fetchone()
+            assert row is not None
+            if row[0] > offset.resume_at:
+                break
+            conn.execute("SELECT pg_switch_wal()")
+            conn.execute("INSERT INTO elsewhere VALUES ('x')")
+        conn.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (postgres.slot,))
+        scene.expect(Key.OFFSET_BEHIND_SLOT)
