@@ -9,20 +9,23 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from types import FrameType
 from typing import Any, TypeVar
 
+import psycopg
+
 from outbox_connectors.definition import Secret
-from outbox_consumers import retention
+from outbox_consumers import retention, trial
 from outbox_consumers.batches import Batches
 from outbox_consumers.counters import Counters
 from outbox_consumers.dead_letter import DeadLetterLimit, DeadLetters, Limiter
 from outbox_consumers.drain import Drain
 from outbox_consumers.effects import Books, Effects
 from outbox_consumers.errors import UsageError
+from outbox_consumers.event import Event
 from outbox_consumers.inbox import DEFAULT_TABLE, Claims, Inbox
 from outbox_consumers.letter_topic import LetterTopic
 from outbox_consumers.loop import Loop, Outside, Pace
@@ -43,6 +46,7 @@ from outbox_consumers.session import Database, Session
 from outbox_consumers.settings import Start, checked, poll_budget
 from outbox_consumers.source import Source
 from outbox_consumers.topic_retention import retentions
+from outbox_consumers.trial import Result
 
 log = logging.getLogger("outbox_consumers")
 
@@ -226,6 +230,14 @@ class Consumer:
         effects = Effects(session, books, self._routes, counters, outside.clock)
         drain = Drain(session, books, self._routes, counters, self._pace.retry, outside.chance)
         return Loop(source, session, effects, drain, self._pace, counters, outside)
+
+    def test(self, events: Iterable[Event], conn: psycopg.Connection[Any]) -> Result:
+        """Run events through the handlers on a test's own connection: no Kafka, no commit, no waiting.
+
+        Needs an open transaction and the inbox table. Each event gets one attempt in a savepoint, so the
+        test sees the effects and rolls them back. Asynchronous handlers need `testing.connection`.
+        """
+        return trial.run(self._routes, self.name, self._database.table, conn, events)
 
     def window(self, keep: timedelta | None = None) -> timedelta | None:
         """Derive from the topics how long the inbox must remember; None: for ever.

@@ -1,0 +1,158 @@
+"""For the tests of your consumers: a connection that never commits, and a matrix of crashes.
+
+    with testing.connection(dsn) as conn:
+        result = app.test([Event("OrderPlaced", {"total": 5}, key="42")], conn)
+        assert result.processed == 1
+
+`crash_matrix` runs an application in processes of its own, kills each with SIGKILL after another step of
+the loop and lets the last one finish. What has to hold then is the application's to check, by ids.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+
+from outbox_consumers import application
+from outbox_consumers.dead_letter import DeadLetters
+from outbox_consumers.effects import Effects
+from outbox_consumers.handler_connection import HandlerConnection, HandlerCursor
+from outbox_consumers.inbox import Inbox
+from outbox_consumers.parked import Parked
+from outbox_consumers.session import Session
+from outbox_consumers.source import Source
+
+# step -> (class, method, kill before or after it). In the order of the loop.
+STEPS: Final[Mapping[str, tuple[type, str, str]]] = {
+    "fetched": (Source, "fetch", "after"),
+    "begun": (Session, "begin", "after"),
+    "claimed": (Inbox, "claim", "after"),
+    "handled": (Effects, "_handle", "after"),
+    "parked": (Parked, "park", "after"),
+    "dead letter written": (DeadLetters, "add", "after"),
+    "unparked": (Parked, "remove", "after"),
+    "postponed": (Parked, "postpone", "after"),
+    "about to commit": (Session, "commit", "before"),
+    "committed": (Session, "commit", "after"),
+    "about to store": (Source, "store", "before"),
+    "stored": (Source, "store", "after"),
+}
+
+
+@contextmanager
+def connection(dsn: str = "") -> Iterator[psycopg.Connection[Any]]:
+    """Give a connection as handlers get it, in a transaction that is rolled back at the end."""
+    conn = HandlerConnection.connect(dsn, autocommit=True, cursor_factory=HandlerCursor)
+    try:
+        psycopg.Cursor(conn).execute("BEGIN")
+        yield conn
+    finally:
+        conn.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """One process of the matrix: where it was to be killed, and whether it got there."""
+
+    step: str
+    nth: int
+    killed: bool
+
+
+def crash_matrix(
+    reference: str,
+    done: Callable[[], bool],
+    *,
+    steps: Sequence[str] = tuple(STEPS),
+    nths: Sequence[int] = (1,),
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    patience: float = 30.0,
+    before_each: Callable[[str], None] = lambda step: None,
+) -> list[Crash]:
+    """Kill the application MODULE:APP after each step, each in a new process, then let one finish.
+
+    `done` says whether everything is handled; `before_each` may send more events, so that every process
+    has something to do. A process that does not reach its step within `patience` seconds is killed
+    anyway and reported as such. Raises TimeoutError when the last one does not finish.
+    """
+    crashes = []
+    for step in steps:
+        for nth in nths:
+            before_each(step)
+            child = _start(reference, step, nth, environ, folder)
+            crashes.append(Crash(step, nth, _died(child, patience)))
+    last = _start(reference, "", 0, environ, folder)
+    try:
+        end = time.monotonic() + patience
+        while not done():
+            if time.monotonic() > end or last.poll() is not None:
+                raise TimeoutError(f"the last process did not finish within {patience} s")
+            time.sleep(0.05)
+        last.send_signal(signal.SIGTERM)
+        last.wait(patience)
+    finally:
+        last.kill()
+        last.wait()
+    return crashes
+
+
+def _start(
+    reference: str, step: str, nth: int, environ: Mapping[str, str] | None, folder: Path | None
+) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", __name__, reference, step, str(nth)]
+    return subprocess.Popen(command, env=os.environ | (environ or {}), cwd=folder)
+
+
+def _died(child: subprocess.Popen[bytes], patience: float) -> bool:
+    try:
+        return child.wait(patience) == -signal.SIGKILL
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+        return False
+
+
+def _kill_at(step: str, nth: int) -> None:
+    """Change the step's method in this process so that its nth call is the last thing that happens."""
+    owner, name, when = STEPS[step]
+    original = getattr(owner, name)
+    calls = 0
+
+    @wraps(original)
+    def method(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        # An empty fetch is no step.
+        result = None if when == "before" else original(*arguments, **named)
+        if step != "fetched" or result:
+            calls += 1
+        if calls == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **named) if when == "before" else result
+
+    setattr(owner, name, method)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run an application and die at a step: `python -m outbox_consumers.testing MODULE:APP STEP NTH`."""
+    reference, step, nth = arguments
+    sys.path.insert(0, str(Path.cwd()))
+    app = application.load(reference)
+    if step:
+        _kill_at(step, int(nth))
+    app.run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

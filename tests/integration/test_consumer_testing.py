@@ -1,0 +1,148 @@
+"""The helpers for users' tests, used as users would; and the crash matrix on our own consumer."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from fix_consumer import Bench, write_effect
+from outbox_consumers import Event, Reject, dead_letter
+from outbox_consumers.testing import STEPS, crash_matrix
+
+pytestmark = pytest.mark.stack
+pytest_plugins = ["outbox_consumers.pytest_plugin"]
+
+
+@pytest.fixture
+def outbox_dsn(bench: Bench) -> str:
+    return bench.dsn
+
+
+def test_events_run_through_the_handlers_without_kafka(
+    bench: Bench, outbox_connection: psycopg.Connection[Any], outbox_event: Callable[..., Event]
+) -> None:
+    app = bench.app()
+
+    @app.handler("Placed")
+    def placed(conn: psycopg.Connection[Any], event: Event) -> None:
+        write_effect(conn, event)
+        if event.data["n"] == 2:
+            raise Reject("never")
+        if event.data["n"] == 3:
+            raise RuntimeError("broken")
+
+    @app.handler("Cancelled", on_failure="park")
+    async def cancelled(conn: psycopg.AsyncConnection[Any], event: Event) -> None:
+        await conn.execute("SELECT 1 / 0")
+
+    twice = outbox_event("Placed", {"n": 1})
+    result = app.test(
+        [
+            twice,
+            twice,
+            outbox_event("Placed", {"n": 2}),
+            outbox_event("Placed", {"n": 3}),
+            outbox_event("Cancelled", key="a"),
+            outbox_event("Cancelled", key="a"),
+            outbox_event("Unheard"),
+        ],
+        outbox_connection,
+    )
+    assert (result.processed, result.duplicates, result.dead, result.failed) == (1, 1, 1, 1)
+    assert (result.parked, result.skipped) == (2, 1)
+    assert [type(e).__name__ for e in result.errors] == ["Reject", "RuntimeError", "DivisionByZero"]
+    assert outbox_connection.execute("SELECT n FROM effect").fetchall() == [(1,)]
+    assert bench.effects() == []  # nothing was committed
+
+
+def test_a_swallowed_error_fails_in_a_trial_too(
+    bench: Bench, outbox_connection: psycopg.Connection[Any], outbox_event: Callable[..., Event]
+) -> None:
+    app = bench.app()
+
+    @app.handler("Placed")
+    def placed(conn: psycopg.Connection[Any], event: Event) -> None:
+        try:
+            conn.execute("SELECT 1 / 0")
+        except psycopg.Error:
+            return
+
+    assert app.test([outbox_event("Placed")], outbox_connection).failed == 1
+
+
+APP = """
+import os
+from outbox_consumers import Consumer, Reject, RetryStrategy
+
+TOPIC = os.environ["BENCH_TOPIC"]
+app = Consumer(
+    "billing",
+    kafka={
+        "bootstrap.servers": os.environ["BENCH_KAFKA"],
+        "group.id": TOPIC,
+        "group.instance.id": "one",
+        "auto.commit.interval.ms": 100,
+    },
+    dsn=os.environ["BENCH_DSN"],
+    topics=[TOPIC],
+    batch_size=40,
+    retry=RetryStrategy(wait=0.05, exponential_wait=0),
+)
+INSERT = "INSERT INTO effect (event_id, consumer, key, n) VALUES (%s, 'billing', %s, %s)"
+
+def row(event):
+    return event.id, event.key, event.data["n"]
+
+@app.handler("Single", on_failure="park")
+def single(conn, event):
+    conn.execute(INSERT, row(event))
+    if event.data["n"] % 40 == 5 and event.attempt < 3:
+        raise RuntimeError("not yet")
+    if event.data["n"] % 40 == 6:
+        raise Reject("never")
+
+@app.batch_handler("Batch")
+def batch(conn, events):
+    with conn.cursor() as cursor:
+        cursor.executemany(INSERT, [row(event) for event in events])
+"""
+
+
+@pytest.mark.slow
+def test_a_kill_after_any_step_loses_and_repeats_nothing(bench: Bench, tmp_path: Path) -> None:
+    """Single, batch, parked and dead letters, each killed after every step of the loop."""
+    (tmp_path / "matrix_app.py").write_text(APP)
+    rejected: set[uuid.UUID] = set()
+    count = 0
+
+    def send_more(step: str) -> None:
+        nonlocal count
+        for _ in range(80):
+            kind = "Batch" if count % 80 > 60 else "Single"
+            event_id = bench.send({"n": count}, kind=kind, key=str(count % 7))
+            if kind == "Single" and count % 40 == 6:
+                rejected.add(event_id)
+                bench.sent.remove(event_id)
+            count += 1
+        bench.flush()
+
+    def done() -> bool:
+        parked = bench.query("SELECT count(*) FROM inbox_parked")[0][0]
+        return parked == 0 and len(bench.effects()) >= len(bench.sent)
+
+    environ = {"BENCH_KAFKA": bench.server.kafka, "BENCH_TOPIC": bench.topic, "BENCH_DSN": bench.dsn}
+    crashes = crash_matrix(
+        "matrix_app:app", done, environ=environ, folder=tmp_path, before_each=send_more, patience=40
+    )
+    assert [crash.step for crash in crashes if crash.killed] == list(STEPS)
+    bench.applied_once()
+    with bench.database.connect() as conn:
+        letters = [letter["event_id"] for letter in dead_letter.find(conn, dead_letter.Wanted(), "inbox")]
+    assert sorted(letters) == sorted(rejected)
+    rows = bench.query("SELECT key, array_agg(n ORDER BY place) FROM effect GROUP BY key")
+    assert all(numbers == sorted(numbers) for _, numbers in rows)
