@@ -63,8 +63,13 @@ def plan(
     return ObjectPlan(KIND, name, State.DIFFERENT, changes=changes, statement=statement)
 
 
-def look(client: ConnectClient, definition: Definition, postgres_major: int) -> ObjectPlan:
-    """Read the connector and compare it. Raises Unreachable when no worker answers."""
+def look(
+    client: ConnectClient, definition: Definition, postgres_major: int, *, registered_only: bool = False
+) -> ObjectPlan:
+    """Read the connector and compare it; `registered_only` leaves out whether it runs.
+
+    Raises Unreachable when no worker answers.
+    """
     name = definition.connect.connector
     version = client.debezium_version()
     if version is None:
@@ -76,7 +81,8 @@ def look(client: ConnectClient, definition: Definition, postgres_major: int) -> 
         )
     wanted = render(definition, debezium=version, postgres_major=postgres_major)
     live = client.config(name)
-    return plan(live, None if live is None else client.status(name), wanted, name)
+    status = None if live is None or registered_only else client.status(name)
+    return plan(live, status, wanted, name)
 
 
 def make(client: ConnectClient, definition: Definition, postgres_major: int) -> None:

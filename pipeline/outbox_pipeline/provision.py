@@ -44,6 +44,7 @@ class Part:
     name: str
     look: Callable[[], ObjectPlan]
     make: Callable[[ObjectPlan], None]
+    look_again: Callable[[], ObjectPlan] | None = None  # what to ask after `make`, where not `look`
 
 
 def parts(
@@ -66,6 +67,8 @@ def parts(
         definition.connect.connector,
         partial(debezium_connector.look, client, definition, major),
         lambda _: debezium_connector.make(client, definition, major),
+        # Whether its task comes up takes time to show; `proof` waits for that.
+        partial(debezium_connector.look, client, definition, major, registered_only=True),
     )
 
 
@@ -203,9 +206,9 @@ def _settle(part: Part, say: Say) -> ObjectPlan:
     except psycopg.Error as error:
         if part.look().state is not State.PRESENT:  # somebody else may have made it at the same moment
             raise _failed(error, title) from error
-    after = part.look()
+    after = (part.look_again or part.look)()
     if after.state is not State.PRESENT:
-        fields = ", ".join(change.field for change in after.changes) or after.why
+        fields = ", ".join(f"{change.field} is {change.have}" for change in after.changes) or after.why
         raise Failed(f"is still {after.state} after the change: {fields}", where=title)
     say(f"{title}: {'created' if found.state is State.MISSING else 'changed'}")
     return found
