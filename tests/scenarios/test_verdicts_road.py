@@ -221,11 +221,11 @@ def test_task_failed(scene: Scene) -> None:
     user = scene.definition.postgres.connector.user
     password = scene.stack.environ["OUTBOX_CDC_PASSWORD"]
     with scene.connect() as conn, scene.load():
-        conn.execute(f"ALTER ROLE {user} PASSWORD 'another'")  # type: ignore[arg-type]
+        conn.execute(f"ALTER ROLE {user} PASSWORD 'another'")
         conn.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", (user,))
         verdict = scene.expect(Key.TASK_FAILED)
         assert "password" in verdict.cause
-        conn.execute(f"ALTER ROLE {user} PASSWORD '{password}'")  # type: ignore[arg-type]
+        conn.execute(f"ALTER ROLE {user} PASSWORD '{password}'")
         scene.client.restart(scene.definition.connect.connector, only_failed=True)
         scene.expect(Key.HEALTHY)
 

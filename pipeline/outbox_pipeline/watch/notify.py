@@ -64,7 +64,7 @@ def decide(
         return _said(telling, float("-inf"), verdict, key), None  # all well at the start is no news
     settled = at - telling.seen_at >= SETTLE_SECONDS
     calm = at - telling.told_at >= STORM_SECONDS
-    if (worse and verdict.severity is Severity.CRITICAL) or (settled and (worse or calm)):
+    if (worse and verdict.severity is Severity.CRITICAL) or (settled and calm):
         return _said(telling, at, verdict, key), Notice(verdict, telling.told, False)
     return telling, None
 
@@ -133,7 +133,8 @@ def post(url: str, message: str) -> None:
         with urllib.request.urlopen(request, timeout=WEBHOOK_SECONDS) as answer:
             answer.read(1024)
     except urllib.error.HTTPError as error:
-        raise Failed(f"{host} answers {error.code}", where="--notify") from error
+        error.close()
+        raise Failed(f"{host} answers {error.code}", where="--notify") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise Failed(f"{host} cannot be reached: {reason}", where="--notify") from error

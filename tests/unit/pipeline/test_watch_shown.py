@@ -1,0 +1,236 @@
+"""How an answer looks: text, terminal, page, HTTP; and what must never be in it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import socket
+import urllib.error
+import urllib.request
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+
+from outbox_pipeline.errors import Failed, UsageError
+from outbox_pipeline.watch import document, page, road, view, words
+from outbox_pipeline.watch.assess import verdict_of
+from outbox_pipeline.watch.facts import facts_of
+from outbox_pipeline.watch.keeper import Keeper
+from outbox_pipeline.watch.look import Answer
+from outbox_pipeline.watch.pulse import Pulse
+from outbox_pipeline.watch.sample import Sample
+from outbox_pipeline.watch.serve import Server, Site, address
+from outbox_pipeline.watch.thresholds import Thresholds
+from outbox_pipeline.watch.verdict import Key, Unseen
+from watch_samples import HEALTHY, MIB, NAMES, history_of, later, with_connect, with_slot
+
+
+def answer_of(*samples: Sample) -> Answer:
+    *past, present = samples
+    facts = facts_of(history_of(past), present, Thresholds())
+    return Answer(facts, verdict_of(facts))
+
+
+STEPS = [later(replace(HEALTHY, disk_free_bytes=10**11), s, wal=s * MIB) for s in range(0, 60, 5)]
+SEEN = answer_of(*STEPS)
+BLIND = answer_of(
+    replace(
+        HEALTHY, postgres=Unseen("postgres", "x"), connect=Unseen("connect", "y"), kafka=Unseen("kafka", "z")
+    )
+)
+WRONG = answer_of(*(with_connect(with_slot(s, active_pid=None), state="STOPPED", tasks=()) for s in STEPS))
+ANSWERS = [SEEN, BLIND, WRONG]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0 s"),
+        (59.6, "1 min"),
+        (200, "3 min 20 s"),
+        (3600, "1 h"),
+        (15000, "4 h 10 min"),
+        (10**6, "11 days"),
+    ],
+)
+def test_durations(seconds: float, said: str) -> None:
+    assert words.duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 kB"), (-2 * MIB, "-2.0 MB"), (5 * 2**40, "5.0 TB")],
+)
+def test_sizes(count: float, said: str) -> None:
+    assert words.size(count) == said
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_the_road_is_a_tree_in_the_order_of_an_event(answer: Answer) -> None:
+    kinds = [
+        line.split()[0 if not line.strip().startswith(("└", "├")) else 1] for line in road.lines(answer.facts)
+    ]
+    assert kinds == sorted(kinds, key=["table", "slot", "connector", "topic", "group"].index)
+
+
+def test_the_document_has_the_promised_fields() -> None:
+    found = document.status(WRONG.facts, WRONG.verdict)
+    promised = ["verdict", "severity", "cause", "next_step", "unseen", "findings", "slot", "outbox"]
+    assert {*promised, "connector", "topics", "groups"} <= set(found)
+    slot = found["slot"]
+    assert {
+        "name",
+        "active",
+        "wal_status",
+        "retained_bytes",
+        "unconfirmed_bytes",
+        "safe_wal_size_bytes",
+    } <= set(slot)
+    assert {"earliest", "expected", "end"} <= set(slot["seconds_left"])
+    json.dumps(found)
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("width", [40, 80, 160])
+def test_the_terminal_view_fits(answer: Answer, width: int) -> None:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(view.screen(answer, (), width))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert lines[0].startswith(answer.verdict.severity.value)
+    assert all(len(line) <= width for line in lines)
+
+
+def test_curves() -> None:
+    assert view.sparkline([0, 1, 2, 4]) == "▁▃▅█"
+    assert view.sparkline([]) == ""
+    assert view.sparkline([0.0, 0.0]) == "▁▁"
+    assert view.bar(0.5, 4) == "██░░"
+    assert view.bar(7, 4) == "████"
+
+
+class _Checker(HTMLParser):
+    """Collects what a page would fetch or run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.fetched += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_the_page_fetches_nothing_from_elsewhere(answer: Answer) -> None:
+    checker = _Checker()
+    text = page.page(answer, ())
+    checker.feed(text)
+    assert all(not link.startswith(("http", "//")) for link in checker.fetched)
+    assert "svg" in checker.tags
+    assert text.index(answer.verdict.key.value) < text.index("<svg")
+
+
+def test_names_cannot_break_the_page() -> None:
+    evil = "<script>alert(1)</script>\" ' &"
+    names = replace(NAMES, pipeline=evil, table=f"public.{evil}", connector=evil)
+    text = page.page(answer_of(replace(HEALTHY, names=names)), ())
+    assert "<script>alert" not in text
+    assert text.count("<script>") == 1
+
+
+def test_every_verdict_has_its_place_in_the_picture() -> None:
+    placed = set().union(*page._PLACES.values())
+    assert placed == set(Key) - {Key.HEALTHY, Key.IDLE}
+
+
+def fetch(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_the_site_answers_every_path() -> None:
+    samples = iter(STEPS)
+    keeper = Keeper(lambda: next(samples), Thresholds())
+    with Server(Site(keeper, lambda: keeper.counts, 10.0), "127.0.0.1", 0) as server:
+        assert fetch(f"{server.url}readyz")[0] == 503
+        assert fetch(f"{server.url}status.json")[0] == 503
+        assert fetch(f"{server.url}healthz")[0] == 200  # starting is not stuck
+        assert fetch(f"{server.url}metrics")[0] == 200
+        assert "waiting" in fetch(server.url)[1]
+        keeper.step()
+        assert fetch(f"{server.url}readyz") == (200, "ready\n")
+        assert json.loads(fetch(f"{server.url}status.json")[1])["verdict"] == "healthy"
+        assert 'outbox_verdict{key="healthy",pipeline="shop"}' in fetch(f"{server.url}metrics")[1]
+        assert fetch(f"{server.url}nothing")[0] == 404
+
+
+def test_a_stuck_watch_is_not_healthy() -> None:
+    now = [0.0]
+    keeper = Keeper(lambda: HEALTHY, Thresholds(), clock=lambda: now[0])
+    keeper.step()
+    site = Site(keeper, lambda: keeper.counts, 10.0)
+    assert site.reply("/healthz").status == 200
+    now[0] = 11.0
+    assert site.reply("/healthz").status == 503
+
+
+def test_a_port_that_is_taken_is_one_line() -> None:
+    keeper = Keeper(lambda: HEALTHY, Thresholds())
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(Failed, match="cannot listen"):
+            Server(Site(keeper, lambda: keeper.counts, 10.0), "127.0.0.1", taken.getsockname()[1])
+
+
+@pytest.mark.parametrize("text", ["9187", "host:", "host:x", "host:70000"])
+def test_a_wrong_address_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="HOST:PORT"):
+        address(text)
+
+
+def test_addresses() -> None:
+    assert address("127.0.0.1:9187") == ("127.0.0.1", 9187)
+    assert address("[::1]:80") == ("::1", 80)
+    assert address(":80") == ("0.0.0.0", 80)
+
+
+def test_a_keeper_counts_changes_and_keeps_few() -> None:
+    steps = [with_connect(HEALTHY, state="PAUSED") if n % 2 else HEALTHY for n in range(200)]
+    samples = iter([replace(step, at=step.at + n) for n, step in enumerate(steps)])
+    keeper = Keeper(lambda: next(samples), Thresholds())
+    for _ in range(200):
+        keeper.step()
+    assert keeper.counts.changes == 200
+    assert len(keeper.changes) == 50
+
+
+def test_a_tick_that_arrives_is_timed() -> None:
+    now = [100.0]
+    pulse = Pulse("shop.message", clock=lambda: now[0])
+    assert pulse.seconds(30) is None
+    pulse.sent("0/10")
+    now[0] = 100.25
+    pulse.arrived(b'{"lsn":99}')
+    assert pulse.seconds(30) == pytest.approx(0.25)  # away for as long
+    pulse.arrived(b'{"lsn":16}')
+    now[0] = 105.0
+    assert pulse.seconds(30) == pytest.approx(0.25)
+    pulse.sent("0/20")
+    now[0] = 140.0
+    assert pulse.seconds(30) == pytest.approx(35)  # it does not arrive: the number grows
+
+
+def test_log_lines_are_single_lines() -> None:
+    for answer in ANSWERS:
+        assert "\n" not in view.pulse_line(answer)
+        assert re.match(r"\d{4}-\d\d-\d\dT", view.pulse_line(answer))
