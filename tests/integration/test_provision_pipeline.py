@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
-from fix_provision import NewSite, Pipeline
+from fix_provision import PASSWORD, NewSite, Pipeline
 from fix_stack import Stack
 from outbox_pipeline import topics
 
@@ -84,6 +86,24 @@ def test_destroy_takes_what_apply_made_and_keeps_events(pipeline: Pipeline) -> N
     again = pipeline.run("--json", "destroy", "--yes").document()["objects"]
     assert {one["action"] for one in again} == {"absent", "keep"}
     assert pipeline.run("apply", "--no-wait").code == 0, "and it can be made again"
+
+
+def test_an_owner_without_superuser_applies_and_destroys(
+    pipeline: Pipeline, own_roles: Callable[[Stack, str], None]
+) -> None:
+    server, name = pipeline.site.database.server, f"{pipeline.site.definition.pipeline}_admin"
+    own_roles(server, name)
+    with pipeline.site.database.connect() as conn:
+        role, database = sql.Identifier(name), sql.Identifier(pipeline.site.database.name)
+        create = sql.SQL("CREATE ROLE {} LOGIN CREATEROLE REPLICATION PASSWORD {}")
+        conn.execute(create.format(role, PASSWORD))
+        conn.execute(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(database, role))
+    conninfo = make_conninfo(pipeline.site.database.conninfo, user=name, password=PASSWORD)
+    owner = pipeline.changed(postgres={"admin": conninfo})
+    assert owner.run("apply", "--no-wait").code == 0
+    assert owner.plan() == {}
+    done = owner.run("--json", "destroy", "--yes", "--data").document()["objects"]
+    assert {one["action"] for one in done} == {"removed"}
 
 
 def test_destroy_leaves_what_cannot_be_ours(pipeline: Pipeline) -> None:

@@ -28,7 +28,9 @@ CONNECT_PATIENCE_SECONDS = 10.0
 _COLOURS = {State.PRESENT: "green", State.MISSING: "yellow", State.DIFFERENT: "yellow", State.BLOCKED: "red"}
 
 _add_partitions = click.option(
-    "--add-partitions", is_flag=True, help="Raise topics to the partitions asked for. Moves keys: see README."
+    "--add-partitions",
+    is_flag=True,
+    help="Raise topics to the partitions asked for. Moves keys to other partitions.",
 )
 
 
@@ -103,8 +105,8 @@ def apply(invocation: Invocation, dry_run: bool, no_wait: bool, add_partitions: 
 def _prove(
     conn: psycopg.Connection[TupleRow], client: ConnectClient, definition: Definition, done: Plan
 ) -> proof.Proof:
-    # A connector that nobody touched has been running all the time.
-    touched = done.objects[-1].state is not State.PRESENT
+    # Where nothing was touched, the task has been running all the time.
+    touched = any(found.state is not State.PRESENT for found in done.objects)
     steady = proof.STEADY_SECONDS if touched else 0.0
     output.progress(f"waiting until the task runs{f' {steady:.0f} s without a break' if touched else ''}")
     return proof.prove(conn, client, definition, steady_seconds=steady)
