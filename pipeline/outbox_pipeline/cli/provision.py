@@ -30,7 +30,7 @@ _COLOURS = {State.PRESENT: "green", State.MISSING: "yellow", State.DIFFERENT: "y
 _add_partitions = click.option(
     "--add-partitions",
     is_flag=True,
-    help="Raise topics to the partitions asked for. Moves keys to other partitions.",
+    help="Give topics the partitions asked for; moves keys to others.",
 )
 
 
