@@ -82,14 +82,15 @@ class Relayed:
         """Make an event for each key, numbered within its aggregate."""
         made = []
         for key in keys:
-            self.numbers[key] += 1
+            aggregate = f"{aggregate_type} {key}"
+            self.numbers[aggregate] += 1
             event = outbox.event(
                 aggregate_type=aggregate_type,
                 aggregate_id=key,
                 event_type="Counted",
-                payload={"number": self.numbers[key]},
+                payload={"number": self.numbers[aggregate]},
             )
-            self.written[str(event.id)] = (key, self.numbers[key])
+            self.written[str(event.id)] = (aggregate, self.numbers[aggregate])
             made.append(event)
         return made
 
@@ -134,6 +135,11 @@ class Relayed:
             row = conn.execute("SELECT count(*) FROM public.outbox").fetchone()
         assert row is not None
         return int(row[0])
+
+    def rows_left(self) -> list[tuple[str, int]]:
+        """List the aggregates that have rows left, with their number."""
+        with self.connect() as conn:
+            return conn.execute("SELECT aggregate_id, count(*) FROM public.outbox GROUP BY 1").fetchall()
 
     def await_left(self, limit: int) -> None:
         """Wait until at most so many rows are left."""

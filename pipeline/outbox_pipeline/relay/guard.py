@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import slots, topics
+from outbox_pipeline import rights, slots, tables, topics
 from outbox_pipeline.errors import Failed, Refused
+from outbox_pipeline.plan import State
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import Names, names_of
 from outbox_pipeline.relay.session import read_settings
@@ -27,6 +30,7 @@ def check(conn: psycopg.Connection[TupleRow], definition: Definition, settings: 
     if found is None:
         raise Failed(f"outbox {definition.outbox.table} is not set up for a relay", remedy=_SET_UP)
     pipeline, shards = found
+    _check_table(conn, definition)
     wishes = schema.Wishes(shards, notify=False, archive=settings.mode is Mode.ARCHIVE)
     planned = schema.plan_objects(schema.read(conn, names), found, names, definition.outbox, wishes)
     if planned.why:
@@ -40,6 +44,15 @@ def check(conn: psycopg.Connection[TupleRow], definition: Definition, settings: 
     if settings.transactions:
         _check_progress_topic(definition, names, shards)
     return shards
+
+
+def _check_table(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:
+    outbox = definition.outbox
+    ours = rights.read(conn, outbox.table.schema)
+    planned = tables.plan(tables.read(conn, outbox.table), outbox, ours, datetime.now(UTC).date())
+    missing = [c for c in planned.changes if c.field.startswith("column") and c.have == "missing"]
+    if planned.state is State.BLOCKED and missing:
+        raise Failed(planned.why, where=f"table {planned.name}", remedy=planned.remedy)
 
 
 def _check_only_road(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:

@@ -54,6 +54,7 @@ def producer_config(
         # this long before it asks again: 10 instead of 100 ms more than doubled the rate.
         "retry.backoff.ms": 10,
         "message.max.bytes": MAX_RECORD_BYTES,
+        "batch.size": _batch_size(definition),
         **definition.kafka.client,
         "enable.idempotence": True,
         # Kafka's own hash: the partition that Kafka Connect's producer would choose.
@@ -68,6 +69,14 @@ def producer_config(
         config["message.timeout.ms"] = 0
         config["enable.gapless.guarantee"] = True
     return config
+
+
+def _batch_size(definition: Definition) -> int:
+    """Keep requests below the smallest limit that the definition gives a topic: it counts all records."""
+    kafka = definition.kafka
+    specs = (kafka.defaults, *kafka.aggregates.values())
+    limits = [int(spec.config.get("max.message.bytes", MAX_RECORD_BYTES)) for spec in specs]
+    return max(1, min(1_000_000, *(limit * 9 // 10 for limit in limits)))
 
 
 def progress_config(definition: Definition, names: Names) -> dict[str, Any]:

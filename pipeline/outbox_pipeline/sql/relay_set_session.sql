@@ -6,5 +6,6 @@ SELECT
     set_config('enable_bitmapscan', 'off', false),
     set_config('jit', 'off', false),
     set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false),
+    set_config('tcp_user_timeout', %(idle_milliseconds)s, false),
     set_config('idle_session_timeout', %(idle_milliseconds)s, false),
     set_config('idle_in_transaction_session_timeout', %(idle_milliseconds)s, false)

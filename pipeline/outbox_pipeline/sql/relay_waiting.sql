@@ -2,10 +2,16 @@
 SELECT s.shard
 FROM unnest(%(shards)s::integer[]) AS s (shard)
 WHERE EXISTS (
-    SELECT FROM {table}
+    SELECT FROM {table} AS o
     WHERE {shard_of} = s.shard
-        AND coalesce(aggregate_type, '') <> ALL (%(parked)s::text[])
-        AND (coalesce(aggregate_type, ''), coalesce(aggregate_id, '')) NOT IN (
-            SELECT coalesce(aggregate_type, ''), coalesce(aggregate_id, '') FROM {dead_letter} WHERE blocks
+        AND coalesce(o.aggregate_type, '') <> ALL (%(parked)s::text[])
+        AND (
+            (coalesce(o.aggregate_type, ''), coalesce(o.aggregate_id, '')) NOT IN (
+                SELECT coalesce(aggregate_type, ''), coalesce(aggregate_id, '') FROM {dead_letter} WHERE blocks
+            )
+            OR o.position < (
+                SELECT min(d.position) FROM {dead_letter} AS d
+                WHERE d.blocks AND d.aggregate_type = o.aggregate_type AND d.aggregate_id = o.aggregate_id
+            )
         )
 )
