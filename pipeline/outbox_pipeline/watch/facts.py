@@ -58,6 +58,7 @@ class Facts:
     inserted_since: int | None  # rows since the position stood still
     decoded_since: int | None  # transactions that the slot's decoder has seen since then
     pending_seconds: float  # how long rows have waited, for all that was seen of them
+    ticking_seconds: float  # for how long a ticker has been seen
     session_seconds: float  # how long the present consumer has been seen on the slot
     offset_moved: bool  # Connect stored a new offset while the slot's position stood still
     groups: tuple[GroupFacts, ...]
@@ -146,6 +147,7 @@ def facts_of(history: History, sample: Sample, thresholds: Thresholds) -> Facts:
         inserted_since=_since(counted_from, present, lambda p: p.inserted),
         decoded_since=_since(still_from, present, lambda p: p.total_txns),
         pending_seconds=_pending(points, counted_from),
+        ticking_seconds=_ticking(points),
         session_seconds=_still(points, lambda p: p.pid),
         offset_moved=_offset_moved(points, still_from),
         groups=_groups(sample, points),
@@ -212,6 +214,16 @@ def _pending(points: Sequence[Point], still_from: Point | None) -> float:
     later = [p for p in points if p.at >= still_from.at and p.inserted is not None]
     grown = [p.at for p in later if (p.inserted or 0) > still_from.inserted]
     return present.at - grown[0] if grown else 0.0
+
+
+def _ticking(points: Sequence[Point]) -> float:
+    """Say for how long, up to now, there has been a ticker in every look."""
+    since = points[-1].at
+    for point in reversed(points):
+        if point.tickers == 0:
+            break
+        since = point.at if point.tickers else since
+    return points[-1].at - since
 
 
 def _offset_moved(points: Sequence[Point], still_from: Point | None) -> bool:

@@ -54,6 +54,7 @@ class Point:
     reply_age: float | None = None  # by two clocks: the server's and the client's
     inserted: int | None = None
     offset: int | None = None
+    tickers: int | None = None  # sessions of the ticker
     produced: int | None = None  # sum of the topics' end offsets
     groups: Mapping[str, GroupPoint] = field(default_factory=dict)
     unseen: tuple[str, ...] = ()
@@ -107,6 +108,7 @@ def _with_postgres(point: Point, postgres: PostgresSample, slot_name: str) -> Po
         started_at=server.started_at,
         wal=server.wal_position,
         redo=server.redo_position,
+        tickers=postgres.tickers,
         inserted=outbox.inserted if outbox else None,
         stats_reset_at=outbox.stats_reset_at if outbox else None,
     )

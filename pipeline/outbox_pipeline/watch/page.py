@@ -18,8 +18,10 @@ from outbox_pipeline.watch.verdict import Key, Verdict
 from outbox_pipeline.watch.words import duration
 
 REFRESH_SECONDS = 3
+WIDTH = 380
 BOX_HEIGHT = 74
-GAP = 34
+GAP = 30
+BESIDE = 8  # between topics or groups, which an event passes one of
 
 # Where on the road a verdict points; the rest is about the whole.
 _PLACES = {
@@ -66,13 +68,15 @@ _STYLE = """
 --ok:#4cc38a;--warning:#e5b454;--critical:#ff7b7b}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.45 system-ui,sans-serif}
-main{max-width:880px;margin:0 auto;padding:16px}
+main{max-width:1120px;margin:0 auto;padding:16px}
+@media(min-width:900px){.sides{display:grid;grid-template-columns:minmax(0,1fr) 440px;column-gap:32px;
+grid-template-rows:auto 1fr}.road{grid-column:2;grid-row:1/span 2}}
 h1{font-size:1rem;font-weight:600;color:var(--soft);margin:0 0 12px}
 .verdict{border-left:6px solid var(--tone);padding:4px 0 4px 14px;margin-bottom:16px;overflow-wrap:anywhere}
 .verdict strong{display:block;font-size:1.5rem;line-height:1.2;color:var(--tone)}
 .verdict p{margin:6px 0 0}
 code{font:14px/1.4 ui-monospace,monospace;overflow-wrap:anywhere}
-svg{display:block;width:100%;height:auto}
+svg{display:block;width:100%;max-width:460px;height:auto}
 svg text{fill:var(--ink);font:15px system-ui,sans-serif}
 svg .soft{fill:var(--soft);font-size:13px}
 svg rect{fill:var(--paper);stroke:var(--line);stroke-width:1.5}
@@ -120,12 +124,15 @@ def fragment(answer: Answer | None, changes: Sequence[Change]) -> str:
             '<div class="verdict warning"><strong>waiting</strong><p>No sample has been taken yet.</p></div>'
         )
     verdict, facts = answer.verdict, answer.facts
-    parts = [f"<h1>Pipeline {escape(facts.names.pipeline)}</h1>", _verdict(verdict)]
-    parts.append(picture(stations(facts), verdict))
-    parts.append(_list("Also", [f"{f.severity.value}: {f.key.value}: {f.cause}" for f in verdict.findings]))
-    parts.append(_list("Not seen", [f"{u.source}: {u.reason}" for u in verdict.unseen]))
-    parts.append(_list("Notes", list(verdict.notes)))
-    parts.append(_changes(changes))
+    parts = [f"<h1>Pipeline {escape(facts.names.pipeline)}</h1>"]
+    left = [_verdict(verdict)]
+    left.append(_list("Also", [f"{f.severity.value}: {f.key.value}: {f.cause}" for f in verdict.findings]))
+    left.append(_list("Not seen", [f"{u.source}: {u.reason}" for u in verdict.unseen]))
+    left.append(_list("Notes", list(verdict.notes)))
+    left.append(_changes(changes))
+    road = picture(stations(facts), verdict)
+    parts.append(f'<div class="sides"><div>{left[0]}</div>')
+    parts.append(f'<div class="road">{road}</div><div>{"".join(left[1:])}</div></div>')
     at = datetime.fromtimestamp(facts.sample.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
     links = '<a href="status.json">JSON</a> <a href="metrics">metrics</a>'
     parts.append(f"<footer>Seen at {at} UTC. {links}</footer>")
@@ -163,7 +170,6 @@ def _changes(changes: Sequence[Change]) -> str:
 
 def picture(found: Sequence[Station], verdict: Verdict) -> str:
     """Draw the stations from top to bottom, which fits a phone; the width follows the page."""
-    width = 560
     marked = {kind: verdict.severity for kind, keys in _PLACES.items() if verdict.key in keys}
     for outranked in verdict.findings:
         for kind, keys in _PLACES.items():
@@ -173,27 +179,30 @@ def picture(found: Sequence[Station], verdict: Verdict) -> str:
     y = 4
     for place, station in enumerate(found):
         tone = marked.get(station.kind, Severity.OK if station.state != "not seen" else None)
-        if place:
-            shapes.append(_arrow(width / 2, y - GAP + 2, y - 2))
-        shapes.append(_box(station, y, width, tone))
-        y += BOX_HEIGHT + GAP
+        if place and found[place - 1].kind == station.kind:
+            y += BESIDE
+        elif place:
+            shapes.append(_arrow(WIDTH / 2, y + 2, y + GAP - 2))
+            y += GAP
+        shapes.append(_box(station, y, tone))
+        y += BOX_HEIGHT
     label = ", then ".join(f"{s.kind} {s.name} {s.state}".strip() for s in found)
     return (
-        f'<svg viewBox="0 0 {width} {y - GAP + 4}" role="img" '
+        f'<svg viewBox="0 0 {WIDTH} {y + 4}" role="img" '
         f'aria-label="The road: {escape(label, quote=True)}">'
         f"{''.join(shapes)}</svg>"
     )
 
 
-def _box(station: Station, y: int, width: int, tone: Severity | None) -> str:
+def _box(station: Station, y: int, tone: Severity | None) -> str:
     name = f"{station.kind} {station.name}"
     return (
         f"<g><title>{escape(name)}: {escape(station.state)} {escape(station.numbers)}</title>"
         f'<rect class="{tone.value if tone else ""}" x="4" y="{y}" '
-        f'width="{width - 8}" height="{BOX_HEIGHT}" rx="8"/>'
-        f'<text x="18" y="{y + 24}" font-weight="600">{escape(_cut(name, 62))}</text>'
-        f'<text x="18" y="{y + 44}">{escape(_cut(station.state or "there", 62))}</text>'
-        f'<text class="soft" x="18" y="{y + 63}">{escape(_cut(station.numbers, 78))}</text></g>'
+        f'width="{WIDTH - 8}" height="{BOX_HEIGHT}" rx="8"/>'
+        f'<text x="18" y="{y + 24}" font-weight="600">{escape(_cut(name, 40))}</text>'
+        f'<text x="18" y="{y + 44}">{escape(_cut(station.state or "there", 42))}</text>'
+        f'<text class="soft" x="18" y="{y + 63}">{escape(_cut(station.numbers, 54))}</text></g>'
     )
 
 

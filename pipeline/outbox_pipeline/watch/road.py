@@ -56,7 +56,10 @@ def _table(facts: Facts) -> Station:
     if outbox is None:
         return Station(0, "table", facts.names.table, _absent(facts.sample.postgres), "")
     rate = f"{number(facts.insert_rate)} rows/s" if facts.insert_rate is not None else "rate unknown"
-    parts = [f"about {count(outbox.estimated_rows, 'row')}", size(outbox.bytes)]
+    # Both estimates are 0 until the first vacuum.
+    parts = [f"about {count(max(outbox.estimated_rows, outbox.live), 'row')}"]
+    if outbox.bytes:
+        parts.append(size(outbox.bytes))
     if outbox.oldest_seconds is not None:
         parts.append(f"oldest {duration(outbox.oldest_seconds)}")
     return Station(0, "table", facts.names.table, rate, ", ".join(parts))

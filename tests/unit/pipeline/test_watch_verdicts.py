@@ -405,6 +405,12 @@ def test_kafka_gone_explains_that_connect_and_the_slot_are_gone_too() -> None:
     assert outranked(answer) == {Key.CONNECT_UNREACHABLE, Key.CONSUMER_DOWN}
 
 
+def test_a_ticker_that_just_came_has_not_waited_since_the_last_watch() -> None:
+    before = [later(HEALTHY, s, wal=s) for s in (0, 5)]
+    now = [with_postgres(later(HEALTHY, s, wal=s), tickers=1) for s in (200, 202, 204)]
+    assert verdict(*before, *now).key is Key.HEALTHY
+
+
 # --- idle and stuck look alike -----------------------------------------------------------------
 
 

@@ -257,7 +257,8 @@ def unacknowledged_seconds(facts: Facts) -> float:
     """Say for how long the present consumer has had something to deliver and delivered nothing."""
     if facts.offset_moved:
         return 0.0
-    waited = facts.confirmed_still if ticking(facts) else facts.pending_seconds
+    ticked = min(facts.confirmed_still, facts.ticking_seconds)
+    waited = max(ticked, facts.pending_seconds)
     lag = facts.sender.flush_lag if facts.sender and facts.inserted_since else None
     return max(min(waited, facts.session_seconds), lag or 0.0)
 

@@ -24,7 +24,7 @@ def group_stopped(facts: Facts) -> Finding | None:
     return Finding(
         Key.GROUP_STOPPED,
         Severity.CRITICAL if group.still_seconds >= facts.thresholds.stalled_critical else Severity.WARNING,
-        f"consumer group {group.group.name} {problem}; {count(group.lag, 'record')} wait{age}",
+        f"consumer group {group.group.name} {problem}; {count(group.lag, 'record')} waiting{age}",
         "start the consumer, or look at its log for the event it does not get past",
         {
             "lag": group.lag,
