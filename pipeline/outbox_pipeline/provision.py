@@ -283,7 +283,8 @@ def _role(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectP
 
 def _table(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectPlan:
     live, today = tables.read(conn, definition.outbox.table), datetime.now(UTC).date()
-    return tables.plan(live, definition.outbox, _rights(conn, definition), today)
+    taken = tables.days_in_default(conn, live, definition.outbox, today)
+    return tables.plan(live, definition.outbox, _rights(conn, definition), today, taken)
 
 
 def _connector_grants(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectPlan:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
@@ -59,8 +59,27 @@ def identifier(table: TableName) -> sql.Identifier:
     return sql.Identifier(table.schema, table.name)
 
 
-def plan(live: LiveTable | None, outbox: Outbox, rights: Rights, today: date) -> ObjectPlan:
-    """Compare a table with the definition. Pure."""
+def days_in_default(
+    conn: psycopg.Connection[TupleRow], live: LiveTable | None, outbox: Outbox, today: date
+) -> frozenset[str]:
+    """Name the days from today on that can get no partition, because the default one has rows of them."""
+    name = f"{outbox.table.name}_default"
+    if live is None or not live.ours or name not in live.partitions:
+        return frozenset()
+    query = sql.SQL(statements.get("read_days_in_default_partition")).format(
+        table=sql.Identifier(outbox.table.schema, name)
+    )
+    return frozenset(day for (day,) in conn.execute(query, {"first": datetime.combine(today, time(), UTC)}))
+
+
+def plan(
+    live: LiveTable | None,
+    outbox: Outbox,
+    rights: Rights,
+    today: date,
+    taken: frozenset[str] = frozenset(),
+) -> ObjectPlan:
+    """Compare a table with the definition. Pure. `taken` is what `days_in_default` found."""
     if live is None:
         return _plan_missing(outbox, rights, today)
     unsafe = [*_shape(live, outbox), *_columns(live, outbox), *_checks(live, outbox)]
@@ -73,9 +92,14 @@ def plan(live: LiveTable | None, outbox: Outbox, rights: Rights, today: date) ->
             _remedy(remedies),
             changes=changes,
         )
-    mends = list(_mends(live, outbox, today))
+    mends = list(_mends(live, outbox, today, taken))
+    warnings = tuple(
+        f"rows of {day} are in {outbox.table.name}_default, so that day gets no partition of its own: "
+        f"apply at least every {DAYS_AHEAD} days"
+        for day in sorted(taken)
+    )
     if not mends:
-        return ObjectPlan(KIND, str(outbox.table), State.PRESENT)
+        return ObjectPlan(KIND, str(outbox.table), State.PRESENT, warnings=warnings)
     changes, found = zip(*mends, strict=True)
     if not live.ours:
         return blocked(
@@ -85,7 +109,7 @@ def plan(live: LiveTable | None, outbox: Outbox, rights: Rights, today: date) ->
             f"GRANT {_quoted(live.owner)} TO {_quoted(rights.role)}, or run as {live.owner}",
             changes=changes,
         )
-    return _object(outbox, State.DIFFERENT, tuple(found), changes)
+    return replace(_object(outbox, State.DIFFERENT, tuple(found), changes), warnings=warnings)
 
 
 def ddl(outbox: Outbox, today: date) -> tuple[sql.Composed, ...]:
@@ -239,7 +263,9 @@ def _checks(live: LiveTable, outbox: Outbox) -> Iterator[tuple[Change, str]]:
 # -- what apply may do -------------------------------------------------------------------------------
 
 
-def _mends(live: LiveTable, outbox: Outbox, today: date) -> Iterator[tuple[Change, sql.Composed]]:
+def _mends(
+    live: LiveTable, outbox: Outbox, today: date, taken: frozenset[str]
+) -> Iterator[tuple[Change, sql.Composed]]:
     yield from _missing_columns(live, outbox)
     yield from _trigger(live, outbox)
     if outbox.partition is Partitioning.NONE:
@@ -247,7 +273,7 @@ def _mends(live: LiveTable, outbox: Outbox, today: date) -> Iterator[tuple[Chang
         return
     for name in expected_partitions(outbox, today):
         table = TableName(outbox.table.schema, name)
-        if name not in live.partitions:
+        if name not in live.partitions and name.rpartition("_")[2] not in taken:
             yield Change(f"partition {name}", "missing", "present"), _partition(outbox, name)
             yield Change(f"partition {name} parameters", "missing", "set"), _autovacuum(table)
     for name, partition in live.partitions.items():

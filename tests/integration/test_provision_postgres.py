@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -181,6 +181,24 @@ def test_daily_partitions_are_added_as_time_goes_by(server: Stack, new_site: New
         before = states(site)
         provision.apply_postgres(conn, site.definition)
     assert before["table public.outbox"] == "different"
+    assert set(states(site).values()) == {"present"}
+
+
+def test_a_day_that_went_to_the_default_partition_does_not_stop_the_others(
+    postgres: Stack, new_site: NewSite
+) -> None:
+    site = new_site(postgres, outbox={"partition": "daily"})
+    with site.admin() as conn:
+        for statement in tables.ddl(site.definition.outbox, date(2020, 1, 1)):
+            conn.execute(statement)
+        insert(conn, occurred_at=datetime.now(UTC))
+        insert(conn, occurred_at="infinity")
+        done = provision.apply_postgres(conn, site.definition)
+        live = tables.read(conn, site.definition.outbox.table)
+    [table] = [found for found in done.objects if found.kind == "table"]
+    assert "gets no partition of its own" in table.warnings[0]
+    assert live is not None
+    assert len(live.partitions) == 2 * tables.DAYS_AHEAD + 2
     assert set(states(site).values()) == {"present"}
 
 
