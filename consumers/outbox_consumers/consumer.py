@@ -9,6 +9,7 @@ import random
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -22,6 +23,7 @@ from outbox_consumers import retention, trial
 from outbox_consumers.batches import Batches
 from outbox_consumers.counters import Counters
 from outbox_consumers.dead_letter import DeadLetterLimit, DeadLetters, Limiter
+from outbox_consumers.deaths import Deaths
 from outbox_consumers.drain import Drain
 from outbox_consumers.effects import Books, Effects
 from outbox_consumers.errors import UsageError
@@ -171,10 +173,11 @@ class Consumer:
         if not self._routes.by_type:
             raise UsageError(f"{self!r} has no handlers", remedy='add one with @app.handler("OrderPlaced")')
         self._stop.clear()
-        session = Session(self._database)
+        deaths = Deaths(self.name, self._database.table, uuid.uuid4(), self._pace.batch_size)
+        session = Session(self._database, deaths.join)
         session.open()
         source = Source(self._settings, self.topics, self.counters)
-        loop = self._loop(source, session)
+        loop = self._loop(source, session, deaths)
         with _Signals(self.stop), _rare_collections(20 * self._pace.batch_size):
             try:
                 source.open()
@@ -218,7 +221,7 @@ class Consumer:
             source.close()
             session.close()
 
-    def _loop(self, source: Source, session: Session) -> Loop:
+    def _loop(self, source: Source, session: Session, deaths: Deaths) -> Loop:
         name, table = self.name, self._database.table
         copies = None
         if self._letter_topic:
@@ -229,7 +232,7 @@ class Consumer:
         counters, outside = self.counters, self._outside
         effects = Effects(session, books, self._routes, counters, outside.clock)
         drain = Drain(session, books, self._routes, counters, self._pace.retry, outside.chance)
-        return Loop(source, session, effects, drain, self._pace, counters, outside)
+        return Loop(source, session, effects, drain, deaths, self._pace, counters, outside)
 
     def test(self, events: Iterable[Event], conn: psycopg.Connection[Any]) -> Result:
         """Run events through the handlers on a test's own connection: no Kafka, no commit, no waiting.

@@ -112,6 +112,7 @@ class Mirror:
 
 
 def not_yours() -> TransactionEndedByHandler:
+    """Say that the transaction is not the handler's to end."""
     return TransactionEndedByHandler(
         "a handler tried to end the transaction, which holds the claims of other events too",
         remedy="return to commit, raise to roll back, and use `with conn.transaction():` for a part",

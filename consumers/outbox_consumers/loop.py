@@ -16,15 +16,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+import psycopg
 from confluent_kafka import Message
 
 from outbox_consumers.backlog import NONE, Backlog
 from outbox_consumers.counters import Counters
 from outbox_consumers.dead_letter import Trouble
+from outbox_consumers.deaths import MAX_DEATHS, Deaths, ProcessKiller
 from outbox_consumers.drain import Drain
 from outbox_consumers.effects import Effects
 from outbox_consumers.errors import InboxUnusable, Stopped
@@ -70,6 +73,7 @@ class Loop:
         session: Session,
         effects: Effects,
         drain: Drain,
+        deaths: Deaths,
         pace: Pace,
         counters: Counters,
         outside: Outside,
@@ -78,6 +82,7 @@ class Loop:
         self._session = session
         self._effects = effects
         self._drain = drain
+        self._deaths = deaths
         self._pace = pace
         self._counters = counters
         self._outside = outside
@@ -93,12 +98,19 @@ class Loop:
         """Handle records until `stopping` says so; what is begun is finished, what waits is left to Kafka."""
         try:
             self._effects.look_at_window()
+            self._deaths.look(self._session.connection())
             while not stopping():
                 self.turn()
         finally:
             self._session.rollback()
+            self._leave()
             self._source.close()
             self._session.close()
+
+    def _leave(self) -> None:
+        if self._session.usable():
+            with suppress(psycopg.Error):
+                self._deaths.leave(self._session.connection())
 
     def turn(self, longest_wait: float = POLL_SECONDS) -> None:
         """Fetch once, apply what came, and retry what is due."""
@@ -127,7 +139,7 @@ class Loop:
             self._counters.skipped += len(messages)
             self._store(messages)
             return
-        failure = self._together(messages, events, deadline)
+        failure = self._together_unless_deadly(messages, events, deadline)
         for retry in range(IN_PLACE_RETRIES):
             if failure is None or not is_transient(failure) or self._lost(failure):
                 break
@@ -140,6 +152,18 @@ class Loop:
             self._hold_for_database(messages, failure)
         else:
             self._one_by_one(messages, deadline, failure)
+
+    def _together_unless_deadly(
+        self, messages: Sequence[Message], events: Sequence[Event], deadline: float
+    ) -> Exception | None:
+        """Apply a batch, but one by one when a process has died and any of them could be the cause."""
+        if self._deaths.suspects:
+            try:
+                if self._deaths.unseen(self._session.connection(), events):
+                    return ProcessKiller("a process died, each event is tried alone")
+            except psycopg.Error as error:
+                return error
+        return self._together(messages, events, deadline)
 
     def _together(
         self, messages: Sequence[Message], events: Sequence[Event], deadline: float
@@ -188,7 +212,7 @@ class Loop:
                 self._backlog.queue_behind([message])
             else:
                 self._single(message, NONE)
-        if self._troubles() == before:
+        if self._troubles() == before and not isinstance(cause, ProcessKiller):
             self._note_miss(cause)
 
     def _single(self, message: Message, trouble: Trouble) -> bool:
@@ -207,12 +231,29 @@ class Loop:
 
     def _alone(self, event: Event, trouble: Trouble) -> Exception | None:
         try:
-            self._effects.alone(event, trouble)
+            if self._deaths.suspects:
+                self._alone_and_counted(event, trouble)
+            else:
+                self._effects.alone(event, trouble)
         except (InboxUnusable, Stopped):
             raise
         except Exception as error:
             return error
         return None
+
+    def _alone_and_counted(self, event: Event, trouble: Trouble) -> None:
+        """Apply an event that may kill the process; the attempt is on disk before it is made."""
+        deaths = self._deaths.attempt(self._session.connection(), event) - 1
+        try:
+            if deaths >= MAX_DEATHS:
+                problem = ProcessKiller(f"the process died {deaths} times while it handled this event")
+                self._effects.bury(event, Trouble(deaths, 0, trouble.since), problem)
+            else:
+                self._effects.alone(event, trouble)
+        finally:
+            # Whatever was raised, the process lives.
+            if self._session.usable():
+                self._deaths.survived(self._session.connection(), [event])
 
     def _given_up(self, event: Event, error: Exception, trouble: Trouble) -> bool:
         """Park, bury or hold an event that failed; False when it is held."""

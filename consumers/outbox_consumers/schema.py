@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 from psycopg.rows import tuple_row
+from psycopg.sql import Composable
 
 from outbox_consumers import sql
 from outbox_consumers.errors import InboxUnusable
@@ -31,23 +32,26 @@ def steps(
 ) -> tuple[Step, ...]:
     """List what creating the inbox takes, in order. Every statement may be run again."""
     today = today or datetime.now(UTC).date()
-    inbox, dead_letter, parked, journal = sql.tables(table)
     days = [today + timedelta(days=n) for n in range(-1, AHEAD.days + 1)]
+    parts = sql.tables(table)
     return (
-        Step("table", table, sql.compose("create_inbox", inbox=inbox).decode()),
+        Step("table", table, _filled("create_inbox", parts)),
         *(Step("partition", f"{table}_p{day:%Y%m%d}", create_day(table, day).decode()) for day in days),
         Step("partition", f"{table}_default", _default(table)),
+        Step("table", f"{table}_dead_letter", _filled("create_dead_letter", parts)),
+        Step("table", f"{table}_parked", _filled("create_parked", parts)),
+        Step("table", f"{table}_journal", _filled("create_journal", parts)),
+        Step("table", f"{table}_member", _filled("create_member", parts)),
+        Step("table", f"{table}_attempt", _filled("create_attempt", parts)),
         *(
-            Step("table", name, sql.compose(f"create_{what}", **{what: part}).decode())
-            for name, what, part in zip(
-                _names(table)[1:],
-                ("dead_letter", "parked", "journal"),
-                (dead_letter, parked, journal),
-                strict=True,
-            )
+            Step("rights", f"of {role} on {table}", _filled("grant_inbox", parts | {"role": sql.role(role)}))
+            for role in roles
         ),
-        *(Step("rights", f"of {role} on {table}", _grant(table, role)) for role in roles),
     )
+
+
+def _filled(name: str, parts: Mapping[str, Composable]) -> str:
+    return sql.compose(name, **parts).decode()
 
 
 def _default(table: str) -> str:
@@ -55,23 +59,16 @@ def _default(table: str) -> str:
     return sql.compose("create_inbox_default", partition=partition, inbox=sql.table(table)).decode()
 
 
-def _grant(table: str, role: str) -> str:
-    inbox, dead_letter, parked, journal = sql.tables(table)
-    parts = {"inbox": inbox, "dead_letter": dead_letter, "parked": parked, "journal": journal}
-    return sql.compose("grant_inbox", role=sql.role(role), **parts).decode()
-
-
 def missing(conn: psycopg.Connection[Any], table: str = DEFAULT_TABLE) -> tuple[str, ...]:
     """Name the tables that are not there yet."""
     cursor = psycopg.Cursor(conn, row_factory=tuple_row)
-    names = {part.as_string(None): name for part, name in zip(sql.tables(table), _names(table), strict=True)}
+    names = {
+        part.as_string(None): table if what == "inbox" else f"{table}_{what}"
+        for what, part in sql.tables(table).items()
+    }
     found = cursor.execute(sql.get("find_tables"), {"tables": list(names)})
     there = {name for (name,) in found}
     return tuple(name for quoted, name in names.items() if quoted not in there)
-
-
-def _names(table: str) -> tuple[str, str, str, str]:
-    return table, f"{table}_dead_letter", f"{table}_parked", f"{table}_journal"
 
 
 def apply(conn: psycopg.Connection[Any], todo: Sequence[Step]) -> None:

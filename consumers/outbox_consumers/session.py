@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -43,8 +44,11 @@ class Database:
 class Session:
     """A connection for as long as it lives, and a new one afterwards. Used by one thread."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(
+        self, database: Database, on_connect: Callable[[HandlerConnection], None] | None = None
+    ) -> None:
         self._database = database
+        self._on_connect = on_connect
         self._conn: HandlerConnection | None = None
 
     def open(self) -> None:
@@ -64,6 +68,8 @@ class Session:
         """
         if self._conn is None or self._conn.closed:
             self._conn = _connect(self._database)
+            if self._on_connect is not None:
+                self._on_connect(self._conn)
         return self._conn
 
     def begin(self) -> psycopg.Cursor[Any]:
@@ -149,7 +155,7 @@ def conninfo_of(dsn: Secret) -> dict[str, Any]:
 
 def _check(conn: psycopg.Connection[Any], database: Database) -> None:
     cursor = psycopg.Cursor(conn, row_factory=dict_row)
-    tables = [part.as_string(None) for part in sql.tables(database.table)]
+    tables = [part.as_string(None) for part in sql.tables(database.table).values()]
     found = cursor.execute(sql.get("check_server"), {"inbox": tables[0], "tables": tables}).fetchone()
     assert found is not None
     if found["standby"] or found["read_only"]:

@@ -44,8 +44,9 @@ def test_an_inbox_without_rights(bench: Bench) -> None:
         dsn = bench.server.conninfo(bench.database.name, user=role, password="x")
         text = refusal(bench.applying(dsn=dsn), InboxUnusable)
         assert text == (
-            "missing rights on inbox, inbox_dead_letter, inbox_parked, inbox_journal: "
-            "SELECT, INSERT, UPDATE and DELETE are needed; run outboxctl inbox init --grant <this role>"
+            "missing rights on inbox, inbox_dead_letter, inbox_parked, inbox_journal, inbox_member, "
+            "inbox_attempt: SELECT, INSERT, UPDATE and DELETE are needed; "
+            "run outboxctl inbox init --grant <this role>"
         )
     finally:
         bench.run(f"DROP ROLE {role}")

@@ -169,7 +169,9 @@ def test_an_inbox_in_another_schema(database: Database) -> None:
         conn.execute('CREATE SCHEMA "Odd one"')
         schema.apply(conn, schema.steps("Odd one.in.box"))
         assert schema.missing(conn, "Odd one.in.box") == ()
-        assert schema.missing(conn) == ("inbox", "inbox_dead_letter", "inbox_parked", "inbox_journal")
+        assert schema.missing(conn) == tuple(
+            f"inbox{x}" for x in ("", "_dead_letter", "_parked", "_journal", "_member", "_attempt")
+        )
         with conn.transaction():
             assert claim(conn, "billing", [event_id], table="Odd one.in.box") == {event_id}
 
@@ -196,10 +198,7 @@ def test_every_statement_is_understood_by_every_server(new_database: NewDatabase
 def refusal(conn: psycopg.Connection, name: str) -> str:
     """Let the server parse and analyse a statement, and give what it has against it."""
     parts = {
-        "inbox": sql.table("inbox"),
-        "dead_letter": sql.dead_letter("inbox"),
-        "parked": sql.parked("inbox"),
-        "journal": sql.journal("inbox"),
+        **sql.tables("inbox"),
         "partition": sql.table("inbox_default"),
         "first": composing.Literal("00000000-0000-0000-0000-000000000000"),
         "behind": composing.Literal("00000000-0000-0000-0000-000000000001"),

@@ -44,6 +44,23 @@ def journal(inbox: str) -> sql.Identifier:
     return table(f"{inbox}_journal")
 
 
-def tables(inbox: str) -> tuple[sql.Identifier, sql.Identifier, sql.Identifier, sql.Identifier]:
-    """Quote the names of an inbox and its companions."""
-    return table(inbox), dead_letter(inbox), parked(inbox), journal(inbox)
+def member(inbox: str) -> sql.Identifier:
+    """Quote the name of the table of running consumers that belongs to an inbox."""
+    return table(f"{inbox}_member")
+
+
+def attempt(inbox: str) -> sql.Identifier:
+    """Quote the name of the table of dangerous events that belongs to an inbox."""
+    return table(f"{inbox}_attempt")
+
+
+def tables(inbox: str) -> dict[str, sql.Identifier]:
+    """Quote the names of an inbox and its companions, by what they are called in statements."""
+    return {
+        "inbox": table(inbox),
+        "dead_letter": dead_letter(inbox),
+        "parked": parked(inbox),
+        "journal": journal(inbox),
+        "member": member(inbox),
+        "attempt": attempt(inbox),
+    }

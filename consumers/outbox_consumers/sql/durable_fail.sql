@@ -2,4 +2,4 @@
 UPDATE {job}
 SET state = 'later', due_at = now() + make_interval(secs => %(delay)s), attempts = %(attempts)s,
     error = %(error)s, suspect = false, worker = NULL
-WHERE position = %(position)s AND taken = %(token)s AND worker = %(worker)s AND state = 'leased'
+WHERE position = %(position)s AND taken = %(token)s AND worker = %(worker)s

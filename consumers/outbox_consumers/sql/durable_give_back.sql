@@ -7,4 +7,4 @@ SET state = CASE WHEN %(delay)s::float8 > 0 THEN 'later' ELSE 'ready' END,
     worker = NULL
 FROM unnest(%(positions)b::bigint[], %(tokens)b::integer[]) AS mine(position, taken)
 WHERE job.position = mine.position AND job.taken = mine.taken
-  AND job.worker = %(worker)s AND job.state = 'leased'
+  AND job.worker = %(worker)s

@@ -1,2 +1,3 @@
 -- Let a role run consumers on the inbox and its companions.
-GRANT SELECT, INSERT, UPDATE, DELETE ON {inbox}, {dead_letter}, {parked}, {journal} TO {role}
+GRANT SELECT, INSERT, UPDATE, DELETE
+ON {inbox}, {dead_letter}, {parked}, {journal}, {member}, {attempt} TO {role}

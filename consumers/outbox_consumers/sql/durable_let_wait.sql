@@ -1,0 +1,2 @@
+-- Put new jobs behind the head of their queue.
+UPDATE {job} SET state = 'waiting' WHERE position = ANY(%(positions)b::bigint[])

@@ -1,0 +1,2 @@
+-- Say that this process ends in an orderly way.
+DELETE FROM {member} WHERE member = %(member)s
