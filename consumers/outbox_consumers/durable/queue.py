@@ -1,11 +1,8 @@
 """What a worker says to the table of jobs. Nothing here commits; every change is fenced by lease and token.
 
-    new -> waiting -> ready -> leased -> gone (or done)
-             ^ later -^  ^-------+-> later (failed, tried again)
-                         |-------+-> dead
-
-At most one job of a key is ready, later or leased: the head of its queue, kept so by a unique index. The
-others wait behind it, so that taking never has to look at them.
+ready      may be taken                      waiting    stands behind the head of its queue
+leased     in the hands of a worker          new        has a key, is not in its queue yet
+later      its time has not come             done/dead  over, but kept
 """
 
 from __future__ import annotations
@@ -18,9 +15,9 @@ from psycopg.rows import dict_row
 
 from outbox_consumers.durable import tables
 from outbox_consumers.durable.jobs import Leased, leased
+from outbox_consumers.durable.lines import Lines
 from outbox_consumers.inbox import cursor_of
 
-SORT_AT_ONCE: Final = 2000
 WAKE_AT_ONCE: Final = 1000
 PURGE_AT_ONCE: Final = 1000
 
@@ -36,26 +33,20 @@ class Queue:
         self._consumer = consumer
         self._keep = keep
         self._lock_sorting = tables.compose("durable_lock_sorting", table)
-        self._sort = tables.compose("durable_sort", table)
         self._wake = tables.compose("durable_wake", table)
         self._take = tables.compose("durable_take", table)
         self._finish = tables.compose("durable_finish_keeping" if keep else "durable_finish", table)
-        self._advance = tables.compose("durable_advance", table)
         self._give_back = tables.compose("durable_give_back", table)
         self._fail = tables.compose("durable_fail", table)
         self._bury = tables.compose("durable_bury", table)
+        self._lines = Lines(consumer, table)
         self._purge = tables.compose("durable_purge", table)
         self._lock_name = f"{table}/{consumer}"
 
     def sort(self, conn: psycopg.Connection[Any]) -> int:
-        """Put new jobs into their queues unless another worker is at it; say how many were new."""
-        cursor = cursor_of(conn)
-        mine = cursor.execute(self._lock_sorting, {"queue": self._lock_name}).fetchone()
-        if not (mine and mine[0]):
-            return 0
-        return cursor.execute(
-            self._sort, {"consumer": self._consumer, "limit": SORT_AT_ONCE}, prepare=False
-        ).rowcount
+        """Put new jobs in line unless another worker is at it; say how many were new."""
+        mine = cursor_of(conn).execute(self._lock_sorting, {"queue": self._lock_name}).fetchone()
+        return self._lines.sort(conn) if mine and mine[0] else 0
 
     def wake(self, conn: psycopg.Connection[Any]) -> int:
         """Make jobs ready whose time has come."""
@@ -72,7 +63,7 @@ class Queue:
     def finish(self, conn: psycopg.Connection[Any], worker: int, jobs: Sequence[Leased]) -> int:
         """End jobs that were handled; say how many of them were still this worker's."""
         ended = cursor_of(conn).execute(self._finish, _mine(worker, jobs), prepare=False).fetchall()
-        self._advance_behind(conn, [queue for (queue,) in ended])
+        self._lines.advance(conn, [queue for (queue,) in ended])
         return len(ended)
 
     def fail(
@@ -88,7 +79,7 @@ class Queue:
         """Give a job up for good. False when it is no longer this worker's."""
         values = _one(worker, job) | {"attempts": attempts, "error": error}
         ended = cursor_of(conn).execute(self._bury, values).fetchall()
-        self._advance_behind(conn, [queue for (queue,) in ended])
+        self._lines.advance(conn, [queue for (queue,) in ended])
         return len(ended) == 1
 
     def give_back(
@@ -104,12 +95,6 @@ class Queue:
             return 0
         values = {"consumer": self._consumer, "keep": self._keep, "limit": PURGE_AT_ONCE}
         return cursor_of(conn).execute(self._purge, values, prepare=False).rowcount
-
-    def _advance_behind(self, conn: psycopg.Connection[Any], queues: Sequence[bytes | None]) -> None:
-        named = [queue for queue in queues if queue is not None]
-        if named:
-            values = {"consumer": self._consumer, "queues": named}
-            cursor_of(conn).execute(self._advance, values, prepare=False)
 
 
 def _mine(worker: int, jobs: Sequence[Leased]) -> dict[str, object]:

@@ -153,6 +153,7 @@ class Worker:
             self._flush()
             self._give_back(self._hand.release())
             if self._worker:
+                self.pulse.keep(None)
                 cursor_of(self._session.connection()).execute(self._leave, {"worker": self._worker})
                 self._session.commit()
         except psycopg.Error as error:

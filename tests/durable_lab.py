@@ -1,0 +1,298 @@
+"""A place to try the durable inbox: jobs with effects, and workers in processes that die where they should.
+
+Run as a program it is one worker: `python durable_lab.py DSN '{"step": "finish", "times": 3}'` kills
+itself the third time it has taken that step.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+from uuid_utils.compat import uuid7
+
+from outbox_consumers import Event, RetryStrategy, schema
+from outbox_consumers.durable import DurableInbox, Job, steps
+from outbox_consumers.durable.lease import Pulse
+from outbox_consumers.durable.queue import Queue
+from outbox_consumers.durable.session import WorkerSession
+from outbox_consumers.durable.worker import Worker
+
+QUICK: Final = RetryStrategy(wait=0.05, exponential_wait=0)
+LEASE: Final = 1.0
+STEPS: Final = ("take", "effect", "finish", "commit", "flush", "fail")
+
+
+@dataclass(slots=True)
+class Lab:
+    """One database with a durable inbox and a table of effects."""
+
+    dsn: str
+    folder: Path
+    put: list[uuid.UUID] = field(default_factory=list)
+
+    def create(self) -> None:
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            schema.apply(conn, [*schema.steps(), *steps()])
+            conn.execute(
+                "CREATE TABLE effect (place bigint GENERATED ALWAYS AS IDENTITY, event_id uuid,"
+                " key text, n int)"
+            )
+
+    def inbox(self, **settings: Any) -> DurableInbox:
+        """Make a durable inbox whose handler writes one row per job."""
+        durable = bare(self.dsn, **settings)
+
+        @durable.handler("Work")
+        def work(conn: psycopg.Connection[Any], event: Event) -> None:
+            write_effect(conn, event)
+
+        return durable
+
+    def jobs(self, count: int, keys: int = 10, kind: str = "Work") -> None:
+        """Put jobs in, numbered, spread over the keys; every eleventh has none."""
+        first = len(self.put)
+        jobs = [
+            Job(kind, {"n": n}, key="" if n % 11 == 10 else f"k{n % keys}", id=uuid7())
+            for n in range(first, first + count)
+        ]
+        self.put += [job.id for job in jobs if job.id]
+        with psycopg.connect(self.dsn) as conn:
+            assert bare(self.dsn).put_many(conn, jobs) == count
+
+    def query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            return conn.execute(statement.encode(), values or None).fetchall()
+
+    def run(self, statement: str) -> None:
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            conn.execute(statement.encode())
+
+    def left(self) -> int:
+        """Count the jobs that are not over."""
+        [(count,)] = self.query("SELECT count(*) FROM inbox_job WHERE state NOT IN ('done', 'dead')")
+        return int(count)
+
+    def states(self) -> dict[str, int]:
+        return dict(self.query("SELECT state, count(*) FROM inbox_job GROUP BY 1"))
+
+    def effects(self, key: str | None = None) -> list[int]:
+        """Read the effects' numbers in the order they were written."""
+        rows = self.query("SELECT n FROM effect WHERE %s::text IS NULL OR key = %s ORDER BY place", key, key)
+        return [n for (n,) in rows]
+
+    def applied_once_in_order(self) -> None:
+        """Prove by ids: one effect for each job, and those of a key in the order of their numbers."""
+        applied = dict(self.query("SELECT event_id, count(*) FROM effect GROUP BY 1"))
+        assert {i for i, times in applied.items() if times > 1} == set(), "applied twice"
+        assert set(self.put) - set(applied) == set(), "lost"
+        assert set(applied) - set(self.put) == set(), "applied without having been put in"
+        broken = self.query(
+            "SELECT * FROM (SELECT key, n, lag(n) OVER (PARTITION BY key ORDER BY place) AS before"
+            " FROM effect WHERE key <> '') AS e WHERE before > n"
+        )
+        assert broken == [], "out of order"
+
+    def worker(self, **plan: Any) -> Child:
+        """Start a worker in a process of its own, see `main`."""
+        log = self.folder / f"{uuid.uuid4().hex}.log"
+        with log.open("w") as file:
+            process = subprocess.Popen(
+                [sys.executable, str(Path(__file__)), self.dsn, json.dumps(plan)],
+                stdout=subprocess.DEVNULL,
+                stderr=file,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+        return Child(process, log)
+
+    def drain(self, patience: float = 60) -> None:
+        """Let one more worker finish everything."""
+        with working(self.inbox(lease=LEASE)):
+            until(lambda: self.left() == 0, patience)
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A worker in a process of its own, and what it has logged."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def ends(self, patience: float = 30) -> int:
+        """Wait for its end and give the exit code."""
+        return self.process.wait(patience)
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def stops(self) -> int:
+        """Ask it to stop."""
+        self.process.terminate()
+        return self.ends()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def children(self) -> list[int]:
+        pid = self.process.pid
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def frozen(self) -> bool:
+        text = Path(f"/proc/{self.process.pid}/stat").read_text()
+        return text.rsplit(")", 1)[1].split()[0] == "T"
+
+
+def bare(dsn: str, **settings: Any) -> DurableInbox:
+    defaults: dict[str, Any] = {"retry": QUICK, "lease": LEASE}
+    return DurableInbox("billing", dsn=dsn, **(defaults | settings))
+
+
+def write_effect(conn: psycopg.Connection[Any], event: Event) -> None:
+    conn.execute(
+        "INSERT INTO effect (event_id, key, n) VALUES (%s, %s, %s)",
+        (event.id, event.key, event.data["n"]),
+    )
+
+
+def until(condition: Callable[[], object], patience: float = 30) -> None:
+    """Wait for a condition instead of a time."""
+    end = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+@contextmanager
+def working(durable: DurableInbox, workers: int = 1) -> Iterator[Sequence[Worker]]:
+    """Run workers in threads while the block runs; what they raise comes out here."""
+    failures: list[BaseException] = []
+    stop = threading.Event()
+    made = [durable._worker(f"thread-{number}", kill=False) for number in range(workers)]
+
+    def run(worker: Worker) -> None:
+        try:
+            worker.run(stop.is_set)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(worker,), daemon=True) for worker in made]
+    for thread in threads:
+        thread.start()
+    try:
+        yield made
+    finally:
+        stop.set()
+        for worker in made:
+            worker.pulse.wake()
+        for thread in threads:
+            thread.join(30)
+    assert not [thread for thread in threads if thread.is_alive()], "a worker does not stop"
+    if failures:
+        raise failures[0]
+
+
+# -- The worker in a process of its own ----------------------------------------------------------------
+
+
+class Fuse:
+    """Kills or freezes the process the n-th time a step was taken."""
+
+    def __init__(self, step: str, times: int, number: signal.Signals) -> None:
+        self._step = step
+        self._left = times
+        self._number = number
+
+    def after(self, step: str) -> None:
+        if step == self._step:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), self._number)
+
+
+def main(dsn: str, plan: dict[str, Any]) -> None:
+    """Work until everything is done, SIGTERM, or the planned end."""
+    logging.basicConfig(level=logging.WARNING)
+    fuse = Fuse(plan.get("step", ""), plan.get("times", 1), signal.Signals[plan.get("signal", "SIGKILL")])
+    arm(fuse)
+    durable = bare(dsn, lease=plan.get("lease", LEASE))
+
+    @durable.handler("Work")
+    def work(conn: psycopg.Connection[Any], event: Event) -> None:
+        if plan.get("seconds"):
+            time.sleep(plan["seconds"])
+        if plan.get("failing") and event.attempt == 1 and event.data["n"] % 5 == 0:
+            raise RuntimeError("fails once")
+        if not plan.get("silent"):
+            write_effect(conn, event)
+        fuse.after("effect")
+
+    if plan.get("mute"):
+        Pulse._beat = lambda self, conn: None  # type: ignore[method-assign]  # a lease nobody extends
+    if plan.get("fleet"):
+        durable.run(workers=plan["fleet"])
+    else:
+        durable.work()
+
+
+def arm(fuse: Fuse) -> None:
+    """Let the fuse hear of each step of the worker."""
+    finish, fail, commit, take, flush = (
+        Queue.finish, Queue.fail, WorkerSession.commit, Worker._take, Worker._flush,
+    )  # fmt: skip
+    ending = [False]
+
+    def counted_finish(self: Queue, *arguments: Any) -> int:
+        count = finish(self, *arguments)
+        ending[0] = True
+        fuse.after("finish")
+        return count
+
+    def counted_fail(self: Queue, *arguments: Any) -> bool:
+        done = fail(self, *arguments)
+        fuse.after("fail")
+        return done
+
+    def counted_commit(self: WorkerSession) -> None:
+        commit(self)
+        if ending[0]:
+            ending[0] = False
+            fuse.after("commit")
+
+    def counted_take(self: Worker) -> Any:
+        jobs = take(self)
+        if jobs:
+            fuse.after("take")
+        return jobs
+
+    def counted_flush(self: Worker) -> None:
+        some = bool(self._ended)
+        flush(self)
+        if some:
+            fuse.after("flush")
+
+    for owner, name, function in (
+        (Queue, "finish", counted_finish),
+        (Queue, "fail", counted_fail),
+        (WorkerSession, "commit", counted_commit),
+        (Worker, "_take", counted_take),
+        (Worker, "_flush", counted_flush),
+    ):
+        setattr(owner, name, function)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))
