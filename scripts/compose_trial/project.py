@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PORTS = ("OUTBOX_POSTGRES_PORT", "OUTBOX_KAFKA_PORT", "OUTBOX_CONNECT_PORT")
+PORTS = ("OUTBOX_POSTGRES_PORT", "OUTBOX_KAFKA_PORT", "OUTBOX_CONNECT_PORT", "OUTBOX_WATCH_PORT")
 PASSWORDS = ("OUTBOX_POSTGRES_PASSWORD", "OUTBOX_CDC_PASSWORD", "OUTBOX_APP_PASSWORD")
 DEMO = "demo"  # the profile with the sample shop and its billing
 
@@ -49,7 +50,8 @@ class Project:
     def __init__(self, name: str) -> None:
         self.name = name
         self.passwords = {variable: secrets.token_hex(16) for variable in PASSWORDS}
-        self.ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
+        variables = port_variables((ROOT / "compose.yaml").read_text("utf-8"))
+        self.ports = dict(zip(variables, _free_ports(len(variables)), strict=True))
         ports = {variable: str(port) for variable, port in self.ports.items()}
         self._environ: Mapping[str, str] = {**os.environ, **self.passwords, **ports}
 
@@ -84,6 +86,11 @@ class Project:
     def down(self, *, volumes: bool) -> None:
         """Remove containers and network, and with `volumes` all data."""
         self.compose("down", "--remove-orphans", *(["--volumes"] if volumes else []), seconds=180)
+
+
+def port_variables(text: str) -> list[str]:
+    """List the variables that choose ports of this machine in a compose file, each once."""
+    return sorted(set(re.findall(r"\$\{(OUTBOX_\w+_PORT):-\d+\}", text)))
 
 
 def documents(text: str) -> list[dict[str, Any]]:

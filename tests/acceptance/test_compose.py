@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from compose_trial.project import container, documents, engine_trouble
+from compose_trial.project import container, documents, engine_trouble, port_variables
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "compose.yaml").read_text("utf-8")
@@ -25,6 +25,15 @@ def test_every_port_is_published_to_this_machine_only(name: str) -> None:
     for port in SERVICES[name].get("ports", []):
         assert isinstance(port, str)
         assert port.startswith("127.0.0.1:"), f"{name} publishes {port} to the network"
+
+
+def test_every_port_can_be_chosen() -> None:
+    """So that two projects, as the trial's and a running one, live side by side."""
+    chosen = port_variables(TEXT)
+    published = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert len(chosen) == len(published)
+    for port in published:
+        assert re.fullmatch(r"127\.0\.0\.1:\$\{OUTBOX_\w+_PORT:-\d+\}:\d+", port), port
 
 
 @pytest.mark.parametrize("name", SERVICES)
