@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from fix_stack import Database, Stack
 from loss_lab import DEFINITION, PATIENCE_SECONDS, Road, definition_of, until
 from outbox_pipeline import provision
-from outbox_pipeline.connect import ConnectClient, ConnectorStatus, SourceOffset
+from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus, SourceOffset
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from outbox_connectors import profile
 from outbox_connectors.definition import Definition, TopicSpec
 from outbox_connectors.loading import loads
 from outbox_pipeline import messages, outbox, provision, topics
-from outbox_pipeline.connect import ConnectClient, SourceOffset
+from outbox_pipeline.connect.client import ConnectClient, SourceOffset
 
 PATIENCE_SECONDS = 60.0
 SMALL_MESSAGES = {"max.message.bytes": "10000"}

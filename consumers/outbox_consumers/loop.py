@@ -32,6 +32,7 @@ from outbox_consumers.drain import Drain
 from outbox_consumers.effects import Effects
 from outbox_consumers.errors import InboxUnusable, Stopped
 from outbox_consumers.event import Event
+from outbox_consumers.health import State
 from outbox_consumers.retry import TRANSIENT, RetryStrategy, is_transient
 from outbox_consumers.routes import Route
 from outbox_consumers.session import Session
@@ -76,6 +77,7 @@ class Loop:
         deaths: Deaths,
         pace: Pace,
         counters: Counters,
+        state: State,
         outside: Outside,
     ) -> None:
         self._source = source
@@ -85,6 +87,7 @@ class Loop:
         self._deaths = deaths
         self._pace = pace
         self._counters = counters
+        self._state = state
         self._outside = outside
         self._backlog = Backlog()
         self._take = pace.batch_size  # shrinks while batches exceed the budget
@@ -117,6 +120,7 @@ class Loop:
         now = self._outside.clock()
         wait = self._backlog.wait(now, longest_wait)
         messages = self._source.fetch(self._take, wait)
+        self._state.polled_at = self._outside.clock()
         gone = self._source.gone()
         if gone:
             self._effects.expect_duplicates()
@@ -128,6 +132,8 @@ class Loop:
         self._retry(deadline)
         self._drain_parked(deadline)
         self._source.pause(self._backlog.longer_than(self._pace.batch_size))
+        self._state.held = len(self._backlog)
+        self._state.database = self._outages == 0
 
     def _apply(self, messages: list[Message], deadline: float) -> None:
         """Apply records in one transaction; one by one when that fails."""
@@ -320,6 +326,7 @@ class Loop:
                 raise
             self._hold_for_database([], error)
         self._drain_at = clock() + DRAIN_SECONDS
+        self._state.lag = self._source.lag()
 
     def _retry(self, deadline: float) -> None:
         """Try held partitions whose time has come: the first event alone, then the others together."""

@@ -17,7 +17,7 @@ from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
 from outbox_pipeline import lsn, messages, slots
-from outbox_pipeline.connect import ConnectClient, ConnectorStatus
+from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
 from outbox_pipeline.errors import Failed, OutboxError
 from outbox_pipeline.slots import LiveSlot
 from outbox_pipeline.tail import Reader

@@ -17,11 +17,13 @@ from outbox_connectors.checks import Finding, OutboxTable, Severity, TableColumn
 from outbox_connectors.definition import Definition
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.profile import Version, known_losses, protected_overrides
-from outbox_pipeline import offsets, provision, publications, registration, server, slots, tables
-from outbox_pipeline.connect import ConnectClient, ConnectorStatus
+from outbox_pipeline import provision, slots
+from outbox_pipeline.connect import offsets, registration
+from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
 from outbox_pipeline.errors import OutboxError
 from outbox_pipeline.plan import ObjectPlan, State
 from outbox_pipeline.postgres import server_major
+from outbox_pipeline.provision import publications, server, tables
 
 LONG_TRANSACTION_SECONDS = 600.0
 # Kinds of which any difference can lose rows or stop everything.

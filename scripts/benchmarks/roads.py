@@ -20,7 +20,7 @@ from benchmarks.startup import OUTBOXCTL
 from outbox_connectors import loading
 from outbox_connectors.definition import Definition
 from outbox_pipeline import topics
-from outbox_pipeline.connect import ConnectClient
+from outbox_pipeline.connect.client import ConnectClient
 
 DEFINITION_FILE = ROOT / "connectors" / "outbox.yaml"
 AGGREGATE_TYPE = "order"

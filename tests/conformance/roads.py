@@ -17,7 +17,7 @@ from outbox_connectors.definition import Definition, Secret
 from outbox_connectors.loading import loads
 from outbox_connectors.record import Record
 from outbox_pipeline import canary, postgres, provision
-from outbox_pipeline.connect import ConnectClient
+from outbox_pipeline.connect.client import ConnectClient
 
 PATIENCE_SECONDS = 90
 

@@ -20,7 +20,7 @@ from outbox_connectors.definition import Outbox, Partitioning, Payload, TableNam
 from outbox_connectors.errors import EventError
 from outbox_connectors.event import validate
 from outbox_connectors.record import Event
-from outbox_pipeline import tables
+from outbox_pipeline.provision import tables
 
 pytestmark = pytest.mark.stack
 

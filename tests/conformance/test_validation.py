@@ -11,7 +11,7 @@ from conformance.roads import definition
 from fix_stack import Database, Stack
 from outbox_connectors.checks import check
 from outbox_connectors.profile import Version, render
-from outbox_pipeline.connect import ConnectClient
+from outbox_pipeline.connect.client import ConnectClient
 
 pytestmark = pytest.mark.stack
 

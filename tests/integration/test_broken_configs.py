@@ -21,8 +21,9 @@ from fix_stack import Database, Stack
 from loss_lab import Road, definition_of, until
 from outbox_connectors import checks, profile
 from outbox_connectors.profile import Version
-from outbox_pipeline import offsets, provision, registration, topics
-from outbox_pipeline.connect import ConnectClient, ConnectorStatus
+from outbox_pipeline import provision, topics
+from outbox_pipeline.connect import offsets, registration
+from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
 
 pytestmark = pytest.mark.stack
 

@@ -6,7 +6,8 @@ import psycopg
 import pytest
 
 from fix_provision import Site
-from outbox_pipeline import offsets, outbox, provision, restart_guard
+from outbox_pipeline import outbox, provision
+from outbox_pipeline.connect import offsets, restart_guard
 
 pytestmark = [pytest.mark.stack, pytest.mark.matrix]
 

@@ -20,8 +20,9 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from fix_stack import Database
 from outbox_connectors import loading
-from outbox_pipeline import outbox, tables
+from outbox_pipeline import outbox
 from outbox_pipeline.errors import UsageError
+from outbox_pipeline.provision import tables
 
 pytestmark = pytest.mark.stack
 

@@ -17,7 +17,7 @@ from fix_provision import MAJORS
 from fix_stack import Stack
 from outbox_connectors import loading, record
 from outbox_connectors.definition import TableName
-from outbox_pipeline import tables
+from outbox_pipeline.provision import tables
 
 pytestmark = [pytest.mark.stack, pytest.mark.matrix]
 

@@ -20,8 +20,9 @@ from psycopg.types.json import set_json_dumps
 from fix_stack import Database
 from outbox_connectors import loading
 from outbox_connectors.definition import Outbox, Payload, TableName
-from outbox_pipeline import outbox, tables
+from outbox_pipeline import outbox
 from outbox_pipeline.errors import EventError, UsageError
+from outbox_pipeline.provision import tables
 
 pytestmark = pytest.mark.stack
 

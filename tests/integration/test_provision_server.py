@@ -15,7 +15,8 @@ from local_stack.exports import variables
 from local_stack.instance import load
 from local_stack.layout import Layout
 from outbox_connectors.errors import Failed
-from outbox_pipeline import provision, turn
+from outbox_pipeline import provision
+from outbox_pipeline.provision import turn
 
 pytestmark = pytest.mark.stack
 

@@ -11,7 +11,7 @@ from psycopg.conninfo import make_conninfo
 
 from fix_stack import Stack
 from outbox_connectors.definition import Secret
-from outbox_pipeline import scram
+from outbox_pipeline.provision import scram
 
 pytestmark = pytest.mark.stack
 

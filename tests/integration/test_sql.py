@@ -16,9 +16,10 @@ from psycopg.pq import ExecStatus
 
 from fix_provision import Site
 from outbox_connectors.definition import Payload, TableName
-from outbox_pipeline import provision, tables
+from outbox_pipeline import provision
 from outbox_pipeline import sql as statements
 from outbox_pipeline.postgres import server_major
+from outbox_pipeline.provision import tables
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import identifiers, names_of
 

@@ -22,7 +22,7 @@ from outbox_connectors.definition import Payload, TableName
 from outbox_consumers import schema
 from outbox_consumers import sql as consumer_sql
 from outbox_pipeline import sql as pipeline_sql
-from outbox_pipeline import tables
+from outbox_pipeline.provision import tables
 from outbox_pipeline.relay import names as relay_names
 
 MAJORS = [int(major) for major in os.environ.get("OUTBOX_TEST_MAJORS", "0").split()]

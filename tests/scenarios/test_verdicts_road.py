@@ -30,7 +30,7 @@ from outbox_connectors.definition import Definition, Secret
 from outbox_connectors.findings import Severity
 from outbox_connectors.loading import loads
 from outbox_pipeline import messages, outbox
-from outbox_pipeline.connect import ConnectClient
+from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.watch.assess import assess
 from outbox_pipeline.watch.history import History, remember
 from outbox_pipeline.watch.take import TICKER_NAME, Sampler

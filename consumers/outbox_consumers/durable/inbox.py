@@ -22,7 +22,7 @@ from outbox_consumers.consumer import Consumer
 from outbox_consumers.durable import dead, tables
 from outbox_consumers.durable.counters import WorkCounters
 from outbox_consumers.durable.dead import DeadJob
-from outbox_consumers.durable.fleet import Fleet, Stopping, Task
+from outbox_consumers.durable.fleet import Fleet, Task
 from outbox_consumers.durable.jobs import Job, Putting, missing
 from outbox_consumers.durable.lease import Lease
 from outbox_consumers.durable.routes import DEFAULT_ATTEMPTS, Handler, Route, Routes
@@ -36,6 +36,7 @@ from outbox_consumers.retry import RetryStrategy
 from outbox_consumers.routes import Unknown
 from outbox_consumers.session import Database
 from outbox_consumers.settings import Start
+from outbox_consumers.signals import Stopping
 
 H = TypeVar("H", bound=Handler)
 

@@ -13,7 +13,7 @@ import click
 
 from outbox_connectors import checks, profile
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import connect_config, postgres, registration, restart_guard
+from outbox_pipeline import postgres
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.cli.connect_target import (
     Place,
@@ -35,9 +35,10 @@ from outbox_pipeline.cli.connectors_state import (
     status_document,
     stop,
 )
-from outbox_pipeline.connect import FieldError
+from outbox_pipeline.connect import configuration, registration, restart_guard
+from outbox_pipeline.connect.client import FieldError
+from outbox_pipeline.connect.registration import Registration
 from outbox_pipeline.errors import UsageError
-from outbox_pipeline.registration import Registration
 
 file_option = click.option(
     "--file",
@@ -191,7 +192,7 @@ def _wanted(
     The third is the server's major version, None where nobody had to ask it.
     """
     if json_file is not None:
-        given, config = connect_config.read_file(json_file, name)
+        given, config = configuration.read_file(json_file, name)
         with place.target(given) as target:
             yield target, config, None
         return

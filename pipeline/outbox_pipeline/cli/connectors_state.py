@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import offsets, registration, restart_guard
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.cli.connect_target import (
     Place,
@@ -19,7 +18,8 @@ from outbox_pipeline.cli.connect_target import (
     pass_place,
     wait_option,
 )
-from outbox_pipeline.connect import ConnectorStatus
+from outbox_pipeline.connect import offsets, registration, restart_guard
+from outbox_pipeline.connect.client import ConnectorStatus
 from outbox_pipeline.errors import Failed, Unreachable
 
 

@@ -8,9 +8,10 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import rights, slots, tables, topics
+from outbox_pipeline import rights, slots, topics
 from outbox_pipeline.errors import Failed, Refused
 from outbox_pipeline.plan import State
+from outbox_pipeline.provision import tables
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import Names, names_of
 from outbox_pipeline.relay.session import read_settings

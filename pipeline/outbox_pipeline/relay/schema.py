@@ -16,10 +16,11 @@ from psycopg import sql
 from psycopg.rows import TupleRow, dict_row
 
 from outbox_connectors.definition import Definition, Outbox, TopicSpec
-from outbox_pipeline import event_topics, rights, roles, tables, topics
+from outbox_pipeline import rights, topics
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Failed
 from outbox_pipeline.plan import Change, ObjectPlan, Plan, State, blocked, text_of
+from outbox_pipeline.provision import event_topics, roles, tables
 from outbox_pipeline.relay.names import Names, identifiers, names_of, shard_of
 from outbox_pipeline.relay.session import read_settings
 

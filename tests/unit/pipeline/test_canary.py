@@ -9,7 +9,7 @@ import pytest
 
 from outbox_connectors import loading
 from outbox_pipeline.canary import Sighting, stopped_at
-from outbox_pipeline.connect import ConnectorStatus, TaskStatus
+from outbox_pipeline.connect.client import ConnectorStatus, TaskStatus
 from outbox_pipeline.slots import LiveSlot
 
 DEFINITION = loading.load(Path(__file__).parents[3] / "connectors" / "outbox.yaml", {})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from outbox_pipeline import connect_answers
-from outbox_pipeline.connect_answers import FieldError, trace_line
+from outbox_pipeline.connect import answers
+from outbox_pipeline.connect.answers import FieldError, trace_line
 
 POISON = """org.apache.kafka.connect.errors.ConnectException: Tolerance exceeded in error handler
 \tat org.apache.kafka.connect.runtime.errors.RetryWithToleranceOperator.execAndHandleError(Retry.java:260)
@@ -57,7 +57,7 @@ def test_the_line_that_matters_is_the_innermost_cause_that_says_something(trace:
 
 
 def test_a_status_knows_its_tasks_and_the_first_trace() -> None:
-    status = connect_answers.status(
+    status = answers.status(
         {
             "name": "shop",
             "connector": {"state": "RUNNING", "worker_id": "w:8083", "version": "3.7.0.Final"},
@@ -73,8 +73,8 @@ def test_a_status_knows_its_tasks_and_the_first_trace() -> None:
 def test_stopped_means_that_no_task_is_left() -> None:
     body = {"name": "shop", "connector": {"state": "STOPPED", "worker_id": "w"}}
     task = {"id": 0, "state": "RUNNING", "worker_id": "w"}
-    assert connect_answers.status({**body, "tasks": []}).stopped
-    assert not connect_answers.status({**body, "tasks": [task]}).stopped
+    assert answers.status({**body, "tasks": []}).stopped
+    assert not answers.status({**body, "tasks": [task]}).stopped
 
 
 def test_the_offset_of_the_topic_prefix_is_picked_among_strays() -> None:
@@ -83,7 +83,7 @@ def test_the_offset_of_the_topic_prefix_is_picked_among_strays() -> None:
         "partition": {"server": "shop"},
         "offset": {"lsn": 30, "lsn_proc": 20, "lsn_commit": 10, "messageType": "BEGIN", "txId": 7},
     }
-    offset = connect_answers.source_offset({"offsets": [stray, real]}, "shop")
+    offset = answers.source_offset({"offsets": [stray, real]}, "shop")
     assert offset is not None
     assert (offset.lsn, offset.lsn_proc, offset.lsn_commit) == (30, 20, 10)
     assert offset.message_type == "BEGIN"
@@ -96,19 +96,19 @@ def test_the_offset_of_the_topic_prefix_is_picked_among_strays() -> None:
     "body", [{}, {"offsets": []}, {"offsets": [{"partition": {"server": "s"}, "offset": None}]}]
 )
 def test_no_stored_position_is_none(body: dict[str, object]) -> None:
-    assert connect_answers.source_offset(body, "s") is None
+    assert answers.source_offset(body, "s") is None
 
 
 def test_nonsense_that_connect_accepted_is_no_position() -> None:
     body = {"offsets": [{"partition": {"server": "s"}, "offset": {"lsn": "abc", "lsn_commit": True}}]}
-    offset = connect_answers.source_offset(body, "s")
+    offset = answers.source_offset(body, "s")
     assert offset is not None
     assert (offset.lsn, offset.lsn_proc, offset.lsn_commit, offset.resume_at) == (None, None, None, None)
 
 
 def test_a_snapshot_under_way_is_seen() -> None:
     body = {"offsets": [{"partition": {"server": "s"}, "offset": {"lsn": 5, "snapshot": "INITIAL"}}]}
-    offset = connect_answers.source_offset(body, "s")
+    offset = answers.source_offset(body, "s")
     assert offset is not None
     assert offset.snapshot
 
@@ -121,4 +121,4 @@ def test_complaints_come_one_a_line_and_once() -> None:
             {"value": {"name": "tasks.max", "errors": []}},
         ],
     }
-    assert connect_answers.field_errors(body) == (FieldError("slot.name", "Value is invalid"),)
+    assert answers.field_errors(body) == (FieldError("slot.name", "Value is invalid"),)

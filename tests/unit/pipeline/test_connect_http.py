@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from outbox_connectors.definition import Connect, ConnectAuth, Secret
-from outbox_pipeline.connect import ConnectClient
+from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import DefinitionError, Failed, OutboxError, Unreachable
 
 Scripted = tuple[int, str, str]  # status, content type, body

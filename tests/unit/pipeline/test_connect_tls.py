@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from outbox_connectors.definition import Connect, ConnectAuth
-from outbox_pipeline.connect import ConnectClient
+from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Unreachable
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="makes certificates with openssl")

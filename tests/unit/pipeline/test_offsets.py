@@ -8,10 +8,17 @@ from dataclasses import replace
 import pytest
 
 from outbox_connectors.findings import Severity
-from outbox_pipeline.connect import ConnectorStatus, SourceOffset
+from outbox_pipeline.connect.client import ConnectorStatus, SourceOffset
+from outbox_pipeline.connect.offset_changes import plan_reset
+from outbox_pipeline.connect.offsets import (
+    Effect,
+    HeldTransaction,
+    Positions,
+    effect,
+    refuse_unsafe_start,
+    verdicts,
+)
 from outbox_pipeline.errors import Refused
-from outbox_pipeline.offset_changes import plan_reset
-from outbox_pipeline.offsets import Effect, HeldTransaction, Positions, effect, refuse_unsafe_start, verdicts
 from outbox_pipeline.slots import LiveSlot
 
 CONFIG = {

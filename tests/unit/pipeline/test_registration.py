@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from outbox_pipeline.connect import ConnectorStatus, TaskStatus
-from outbox_pipeline.connect_config import Difference, differences, literal_secrets, read_file
+from outbox_pipeline.connect.client import ConnectorStatus, TaskStatus
+from outbox_pipeline.connect.configuration import Difference, differences, literal_secrets, read_file
+from outbox_pipeline.connect.registration import explain
 from outbox_pipeline.errors import UsageError
-from outbox_pipeline.registration import explain
 
 
 def test_differences_are_field_by_field_with_secrets_hidden() -> None:

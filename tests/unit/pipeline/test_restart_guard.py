@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outbox_connectors.profile import Version
-from outbox_pipeline.connect import SourceOffset
-from outbox_pipeline.restart_guard import OpenTransaction, reason_to_wait, risky_types, step_back
+from outbox_pipeline.connect.client import SourceOffset
+from outbox_pipeline.connect.restart_guard import OpenTransaction, reason_to_wait, risky_types, step_back
 
 V36, V370, V371 = (Version.parse(text) for text in ("3.6.3.Final", "3.7.0.Final", "3.7.1.Final"))
 WRITER = OpenTransaction(4711, None, "shop_app", "import", 12.3)

@@ -8,7 +8,7 @@ import hmac
 import pytest
 
 from outbox_connectors.definition import Secret
-from outbox_pipeline import scram
+from outbox_pipeline.provision import scram
 
 # RFC 7677, section 3: user "user", password "pencil", salt W22ZaJ0SNY7soEsUEjb6gQ==, 4096 iterations.
 # The keys follow from its ClientProof and ServerSignature.

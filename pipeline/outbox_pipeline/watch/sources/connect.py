@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outbox_connectors.definition import Connect
-from outbox_pipeline.connect import ConnectClient
+from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.watch.sample import ConnectSample, TaskSample
 
 TIMEOUT_SECONDS = 3.0

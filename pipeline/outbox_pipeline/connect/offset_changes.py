@@ -7,10 +7,11 @@ from typing import Any
 
 import psycopg
 
-from outbox_pipeline import lsn, offsets
-from outbox_pipeline.connect import ConnectorStatus
+from outbox_pipeline import lsn
+from outbox_pipeline.connect import offsets
+from outbox_pipeline.connect.client import ConnectorStatus
+from outbox_pipeline.connect.offsets import Effect, Positions
 from outbox_pipeline.errors import Refused, UsageError
-from outbox_pipeline.offsets import Effect, Positions
 
 
 @dataclass(frozen=True, slots=True)

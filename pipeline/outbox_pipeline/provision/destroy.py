@@ -17,10 +17,11 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import debezium_connector, event_topics, publications, roles, slots, tables, topics, turn
+from outbox_pipeline import slots, topics
 from outbox_pipeline import sql as statements
-from outbox_pipeline.connect import ConnectClient
+from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed
+from outbox_pipeline.provision import debezium_connector, event_topics, publications, roles, tables, turn
 
 INACTIVE_SECONDS = 30.0
 POLL_SECONDS = 0.2

@@ -17,7 +17,7 @@ from psycopg.rows import class_row
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline import lsn, slots, sql
-from outbox_pipeline.connect import SourceOffset
+from outbox_pipeline.connect.client import SourceOffset
 from outbox_pipeline.errors import Refused
 from outbox_pipeline.postgres import server_major
 from outbox_pipeline.slots import LiveSlot

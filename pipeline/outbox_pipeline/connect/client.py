@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from outbox_connectors.definition import Connect
 from outbox_connectors.profile import Version
-from outbox_pipeline import connect_answers
-from outbox_pipeline.connect_answers import (
+from outbox_pipeline.connect import answers
+from outbox_pipeline.connect.answers import (
     ConnectorStatus,
     FieldError,
     Plugin,
@@ -24,7 +24,7 @@ from outbox_pipeline.connect_answers import (
     TaskStatus,
     Worker,
 )
-from outbox_pipeline.connect_http import Answer, Transport, growing_delays
+from outbox_pipeline.connect.transport import Answer, Transport, growing_delays
 from outbox_pipeline.errors import Failed
 
 __all__ = [
@@ -80,12 +80,12 @@ class ConnectClient:
 
     def worker(self) -> Worker:
         """Ask who answers."""
-        return connect_answers.worker(self._http.send("GET", "/").body)
+        return answers.worker(self._http.send("GET", "/").body)
 
     def plugins(self) -> tuple[Plugin, ...]:
         """List every class the worker can load: connectors, transformations, predicates, converters."""
         answer = self._http.send("GET", "/connector-plugins", params={"connectorsOnly": "false"})
-        return tuple(connect_answers.plugin(entry) for entry in answer.body)
+        return tuple(answers.plugin(entry) for entry in answer.body)
 
     def debezium_version(self) -> Version | None:
         """Tell the newest version of Debezium's PostgreSQL connector on the worker, None if it has none."""
@@ -99,7 +99,7 @@ class ConnectClient:
     def statuses(self) -> tuple[ConnectorStatus, ...]:
         """Read the state of every connector, in alphabetical order, with one request."""
         body = self._http.send("GET", "/connectors", params={"expand": "status"}).body
-        return tuple(connect_answers.status(body[name]["status"]) for name in sorted(body))
+        return tuple(answers.status(body[name]["status"]) for name in sorted(body))
 
     # One connector
 
@@ -150,7 +150,7 @@ class ConnectClient:
             raise
         if answer.status >= 400:
             return (FieldError("connector.class", answer.message),)
-        return connect_answers.field_errors(answer.body)
+        return answers.field_errors(answer.body)
 
     def status(self, name: str) -> ConnectorStatus | None:
         """Read the state of a connector and its tasks, None if there is no such connector.
@@ -162,7 +162,7 @@ class ConnectClient:
         while True:
             answer = self._http.send("GET", f"{_path(name)}/status")
             if answer.status != 404:
-                return connect_answers.status(answer.body)
+                return answers.status(answer.body)
             if self.config(name) is None:
                 return None
             if self._clock() >= deadline:
@@ -211,7 +211,7 @@ class ConnectClient:
         answer = self._http.send("GET", f"{_path(name)}/offsets")
         if answer.status >= 400:
             return None
-        return connect_answers.source_offset(answer.body, config.get("topic.prefix", ""))
+        return answers.source_offset(answer.body, config.get("topic.prefix", ""))
 
     def set_offset(self, name: str, lsn: int) -> None:
         """Store `lsn` as the position from which a STOPPED connector resumes.

@@ -27,7 +27,7 @@ from psycopg.rows import class_row
 
 from outbox_connectors.profile import FIXES_COMMIT_OFFSETS, Version
 from outbox_pipeline import lsn, sql
-from outbox_pipeline.connect import ConnectClient, SourceOffset
+from outbox_pipeline.connect.client import ConnectClient, SourceOffset
 from outbox_pipeline.errors import Refused
 
 

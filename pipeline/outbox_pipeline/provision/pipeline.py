@@ -11,23 +11,21 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import (
-    debezium_connector,
-    event_topics,
-    publications,
-    rights,
-    roles,
-    server,
-    slots,
-    tables,
-    topics,
-    turn,
-)
+from outbox_pipeline import rights, slots, topics
 from outbox_pipeline import sql as statements
-from outbox_pipeline.connect import ConnectClient
+from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed, OutboxError, Unreachable
 from outbox_pipeline.plan import ObjectPlan, Plan, State, blocked
 from outbox_pipeline.postgres import server_major
+from outbox_pipeline.provision import (
+    debezium_connector,
+    event_topics,
+    publications,
+    roles,
+    server,
+    tables,
+    turn,
+)
 from outbox_pipeline.topics import TopicState
 
 Say = Callable[[str], None]

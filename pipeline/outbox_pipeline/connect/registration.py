@@ -10,8 +10,8 @@ from outbox_connectors import checks
 from outbox_connectors.findings import Finding
 from outbox_connectors.masking import HIDDEN
 from outbox_connectors.profile import Version
-from outbox_pipeline.connect import DEBEZIUM_POSTGRES, ConnectClient, ConnectorStatus, FieldError
-from outbox_pipeline.connect_config import Difference, differences, literal_secrets
+from outbox_pipeline.connect.client import DEBEZIUM_POSTGRES, ConnectClient, ConnectorStatus, FieldError
+from outbox_pipeline.connect.configuration import Difference, differences, literal_secrets
 from outbox_pipeline.errors import Failed
 
 POLL_SECONDS = 0.5

@@ -19,9 +19,9 @@ from outbox_connectors.definition import Definition, Partitioning
 from outbox_pipeline import sql as statements
 from outbox_pipeline.plan import Change, ObjectPlan, State, blocked, text_of
 from outbox_pipeline.postgres import server_major
+from outbox_pipeline.provision.tables import identifier
 from outbox_pipeline.rights import Rights
 from outbox_pipeline.slots import LiveSlot, past_its_publication
-from outbox_pipeline.tables import identifier
 
 KIND = "publication"
 

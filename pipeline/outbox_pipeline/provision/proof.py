@@ -15,7 +15,7 @@ from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
 from outbox_pipeline import canary, slots
-from outbox_pipeline.connect import ConnectClient, ConnectorStatus
+from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
 from outbox_pipeline.errors import Failed
 
 STEADY_SECONDS = 15.0
