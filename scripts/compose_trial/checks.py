@@ -119,10 +119,11 @@ def effects_follow(project: Project) -> str:
 
 
 def invoices(project: Project) -> int:
-    """Count the invoices in the database of the sample billing."""
-    question = "SELECT count(*) FROM invoice"
-    command = ("psql", "--username=postgres", "--dbname=billing", "--tuples-only", "--command", question)
-    return int(project.run_in("postgres", *command))
+    """Count the invoices in the database of the sample billing; none while it has no table yet."""
+    session = ("psql", "--username=postgres", "--dbname=billing", "--tuples-only", "--command")
+    if "invoice" not in project.run_in("postgres", *session, "SELECT to_regclass('invoice')"):
+        return 0
+    return int(project.run_in("postgres", *session, "SELECT count(*) FROM invoice"))
 
 
 def until(reached: Callable[[], bool], seconds: float) -> bool:
