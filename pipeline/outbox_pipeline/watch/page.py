@@ -78,7 +78,7 @@ h1{font-size:1rem;font-weight:600;color:var(--soft);margin:0 0 12px}
 code{font:14px/1.4 ui-monospace,monospace;overflow-wrap:anywhere}
 svg{display:block;width:100%;max-width:460px;height:auto}
 svg text{fill:var(--ink);font:15px system-ui,sans-serif}
-svg .soft{fill:var(--soft);font-size:13px}
+svg .name{font-weight:600}svg .soft{fill:var(--soft);font-size:13px}
 svg rect{fill:var(--paper);stroke:var(--line);stroke-width:1.5}
 svg rect.ok{stroke:var(--ok)}svg rect.warning{stroke:var(--warning);stroke-width:3}
 svg rect.critical{stroke:var(--critical);stroke-width:3}
@@ -200,7 +200,7 @@ def _box(station: Station, y: int, tone: Severity | None) -> str:
         f"<g><title>{escape(name)}: {escape(station.state)} {escape(station.numbers)}</title>"
         f'<rect class="{tone.value if tone else ""}" x="4" y="{y}" '
         f'width="{WIDTH - 8}" height="{BOX_HEIGHT}" rx="8"/>'
-        f'<text x="18" y="{y + 24}" font-weight="600">{escape(_cut(name, 40))}</text>'
+        f'<text x="18" y="{y + 24}" class="name">{escape(_cut(name, 40))}</text>'
         f'<text x="18" y="{y + 44}">{escape(_cut(station.state or "there", 42))}</text>'
         f'<text class="soft" x="18" y="{y + 63}">{escape(_cut(station.numbers, 54))}</text></g>'
     )

@@ -603,6 +603,10 @@ def test_a_group_that_never_ran_is_judged_by_the_age_of_what_waits() -> None:
     assert (answer.key, answer.severity) == (Key.GROUP_STOPPED, Severity.WARNING)
     waiting = [with_group(later(HEALTHY, s), end=5001, state="DEAD", members=0) for s in range(600, 930, 30)]
     assert verdict(*quiet, *waiting).severity is Severity.CRITICAL
+    never = [with_group(later(HEALTHY, s), state="DEAD", members=0, committed={}) for s in range(0, 600, 30)]
+    answer = verdict(*never)
+    assert (answer.key, answer.severity) == (Key.GROUP_STOPPED, Severity.WARNING)
+    assert "never" in answer.cause
 
 
 def test_a_group_is_not_behind_on_topics_it_does_not_read() -> None:

@@ -23,7 +23,10 @@ def group_stopped(facts: Facts) -> Finding | None:
     age = f", the oldest {duration(group.lag_seconds)} old" if group.lag_seconds else ""
     return Finding(
         Key.GROUP_STOPPED,
-        Severity.CRITICAL if group.still_seconds >= facts.thresholds.stalled_critical else Severity.WARNING,
+        # A group that never ran may be one that is still to come.
+        Severity.CRITICAL
+        if group.still_seconds >= facts.thresholds.stalled_critical and group.group.committed
+        else Severity.WARNING,
         f"consumer group {group.group.name} {problem}; {count(group.lag, 'record')} waiting{age}",
         "start the consumer, or look at its log for the event it does not get past",
         {
@@ -39,7 +42,7 @@ def _stopped(facts: Facts, group: GroupFacts) -> str:
     if group.lag == 0:
         return ""
     if group.group.state.upper() in GONE or group.group.members == 0:
-        return "has no running consumer"
+        return "has no running consumer" if group.group.committed else "has never read anything"
     standing = group.still_seconds >= facts.thresholds.group_stopped
     if standing and (group.lag_seconds is None or group.lag_seconds >= facts.thresholds.group_stopped):
         members = count(group.group.members, "member")
