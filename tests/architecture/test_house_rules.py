@@ -54,8 +54,9 @@ def _loaded_names(package: Path) -> set[str]:
             named = isinstance(function, ast.Attribute) and function.attr in {"get", "compose"}
             owner = function.value if isinstance(function, ast.Attribute) else None
             if named and isinstance(owner, ast.Name) and owner.id in {"sql", "statements"}:
-                names |= {n.value for n in ast.walk(first) if isinstance(n, ast.Constant)}
-    return {name for name in names if isinstance(name, str)}
+                values = [n.value for n in ast.walk(first) if isinstance(n, ast.Constant)]
+                names |= {value for value in values if isinstance(value, str)}
+    return names
 
 
 @pytest.mark.parametrize("name", ["outbox_pipeline", "outbox_consumers"])
