@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import psycopg
 from confluent_kafka import KafkaException
 
-from benchmarks import backlog, connector_configs, consumers, latency, loops, startup, table
+from benchmarks import backlog, connector_configs, consumers, latency, loops, startup, table, watching
 from benchmarks.measures import Figure, Goal, lines
 from benchmarks.roads import build
 from benchmarks.rounds import Say
@@ -21,7 +21,7 @@ from benchmarks.servers import Servers, running
 from outbox_connectors.errors import OutboxError
 
 _ALL = ("postgres", "kafka", "connect")
-NEEDS = {"latency": _ALL, "backlog": _ALL, "consumers": ("postgres", "kafka"), "cli": ()}
+NEEDS = {"latency": _ALL, "backlog": _ALL, "consumers": ("postgres", "kafka"), "watch": (), "cli": ()}
 PARTS = tuple(NEEDS)
 
 
@@ -36,11 +36,12 @@ class Size:
     consumer_rounds: int
     bulk_events: int
     single_events: int
+    watch_rounds: int
     cli_rounds: int
 
 
-FULL = Size(2, 10, 3, 100_000, 5, 200_000, 30_000, 20)
-QUICK = Size(1, 5, 1, 30_000, 2, 60_000, 8_000, 7)
+FULL = Size(2, 10, 3, 100_000, 5, 200_000, 30_000, 7, 20)
+QUICK = Size(1, 5, 1, 30_000, 2, 60_000, 8_000, 3, 7)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -75,6 +76,8 @@ def _measured(options: argparse.Namespace, parts: Sequence[str], say: Say) -> It
     if services:
         with running(options.name, services, keep=options.keep) as servers:
             yield from _on_servers(servers, parts, size, say)
+    if "watch" in parts:
+        yield watching.measure(options.name, size.watch_rounds, say)
     if "cli" in parts:
         yield startup.measure(size.cli_rounds, say)
 
@@ -109,5 +112,8 @@ GOALS = (
     Goal(backlog.WORK, connector_configs.OURS, at_least=0.95),
     Goal(consumers.BULK_WORK, loops.BULK, at_least=0.7),
     Goal(consumers.TEXTBOOK_WORK, loops.SINGLE, at_least=8),
+    Goal(watching.SAMPLE, watching.way(watching.SOME), at_most=50, absolute=True),
+    Goal(watching.SAMPLE, watching.way(watching.MANY), at_most=20),
+    Goal(watching.SCRAPE, watching.way(watching.MANY), at_most=10, absolute=True),
     Goal(startup.WORK, startup.HELP, at_most=0.25, absolute=True),
 )

@@ -54,5 +54,16 @@ def running(name: str, services: Sequence[str], *, keep: bool) -> Iterator[Serve
             _stack(name, "down")
 
 
+@contextmanager
+def started(name: str, services: Sequence[str], settings: Sequence[str]) -> Iterator[Servers]:
+    """Start a stack with PostgreSQL settings of its own, and delete it at the end."""
+    _stack(name, "reset")
+    try:
+        _stack(name, "up", *(word for setting in settings for word in ("--set", setting)), *services)
+        yield Servers(variables(load(Layout(), name)))
+    finally:
+        _stack(name, "reset")
+
+
 def _stack(name: str, *words: str) -> None:
     subprocess.run([str(ROOT / "scripts" / "stack"), "--name", name, *words], check=True, stdout=sys.stderr)
