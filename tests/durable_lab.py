@@ -230,8 +230,10 @@ def main(dsn: str, plan: dict[str, Any]) -> None:
     arm(fuse)
     durable = bare(dsn, lease=plan.get("lease", LEASE))
 
-    @durable.handler("Work")
+    @durable.handler("Work", max_attempts=plan.get("max_attempts"))
     def work(conn: psycopg.Connection[Any], event: Event) -> None:
+        if plan.get("deadly") == event.data["n"]:
+            os.kill(os.getpid(), signal.SIGKILL)
         if plan.get("seconds"):
             time.sleep(plan["seconds"])
         if plan.get("failing") and event.attempt == 1 and event.data["n"] % 5 == 0:

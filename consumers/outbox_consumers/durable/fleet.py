@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
-from types import FrameType
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from outbox_connectors.errors import OutboxError
 from outbox_consumers.errors import Failed
+from outbox_consumers.signals import Stopping
 
 log = logging.getLogger("outbox_consumers")
 
@@ -149,26 +149,6 @@ def _child(task: Task, name: str, parent: int, word: Connection) -> None:
         except OutboxError as error:
             word.send(str(error))
             raise SystemExit(int(error.exit_code)) from None
-
-
-class Stopping:
-    """SIGTERM and SIGINT call a function while this is entered, in the main thread; nothing else happens."""
-
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop = stop
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._received)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _received(self, number: int, _: FrameType | None) -> None:
-        self._stop()
 
 
 def _manner(code: int) -> str:

@@ -31,7 +31,7 @@ from outbox_consumers.durable.worker import Worker, WorkerSettings
 from outbox_consumers.errors import UsageError
 from outbox_consumers.event import Event
 from outbox_consumers.inbox import DEFAULT_TABLE, claim, cursor_of
-from outbox_consumers.loop import Outside
+from outbox_consumers.outage import Outside
 from outbox_consumers.retry import RetryStrategy
 from outbox_consumers.routes import Unknown
 from outbox_consumers.session import Database

@@ -32,7 +32,7 @@ from outbox_consumers.durable.session import LazyConnection, WorkerSession
 from outbox_consumers.errors import Reject, Skip
 from outbox_consumers.event import TYPE_HEADER, header, headers_of
 from outbox_consumers.inbox import cursor_of
-from outbox_consumers.loop import Outside
+from outbox_consumers.outage import Outside
 from outbox_consumers.retry import TRANSIENT, RetryStrategy, is_transient
 from outbox_consumers.session import Database, Status
 

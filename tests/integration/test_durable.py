@@ -1,0 +1,541 @@
+"""The durable inbox on a real PostgreSQL: what is put in is done once, in order, or kept with its error."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+from uuid_utils.compat import uuid7
+
+from durable_lab import Lab, bare, until, working, write_effect
+from fix_stack import Database
+from outbox_consumers import Event, Reject, Skip, schema
+from outbox_consumers.durable import DurableInbox, Job, steps, tables, worker
+from outbox_consumers.durable.queue import Queue
+from outbox_consumers.errors import InboxUnusable, Unreachable, UsageError
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def lab(database: Database, tmp_path: Path) -> Lab:
+    made = Lab(database.conninfo, tmp_path)
+    made.create()
+    return made
+
+
+def finish(lab: Lab, durable: DurableInbox, workers: int = 1, patience: float = 30) -> None:
+    with working(durable, workers):
+        until(lambda: lab.left() == 0, patience)
+
+
+# -- Putting in ----------------------------------------------------------------------------------------
+
+
+def test_a_job_belongs_to_the_transaction_that_puts_it_in(lab: Lab) -> None:
+    durable = lab.inbox()
+    with psycopg.connect(lab.dsn) as conn:
+        durable.put(conn, "Work", {"n": 1}, key="k")
+        conn.rollback()
+        durable.put(conn, "Work", {"n": 2}, key="k")
+        conn.commit()
+        durable.put(conn, "Work", {"n": 3}, key="k")
+        conn.rollback()
+    finish(lab, durable)
+    assert lab.effects() == [2]
+
+
+def test_a_connection_in_autocommit_mode_puts_one_job_at_a_time(lab: Lab) -> None:
+    durable = lab.inbox()
+    with psycopg.connect(lab.dsn, autocommit=True) as conn:
+        assert durable.put(conn, "Work", {"n": 1})
+        assert durable.put_many(conn, [Job("Work", {"n": 2}), Job("Work", {"n": 3})]) == 2
+    finish(lab, durable)
+    assert sorted(lab.effects()) == [1, 2, 3]
+
+
+def test_an_id_makes_two_puts_one_job(lab: Lab) -> None:
+    durable, one = lab.inbox(), uuid7()
+    with psycopg.connect(lab.dsn, autocommit=True) as conn:
+        assert durable.put(conn, "Work", {"n": 1}, id=one)
+        assert not durable.put(conn, "Work", {"n": 1}, id=one)
+        twice = [Job("Work", {"n": 2}, id=(two := uuid7())), Job("Work", {"n": 2}, id=two)]
+        assert durable.put_many(conn, [*twice, Job("Work", {"n": 1}, id=one)]) == 1
+        finish(lab, durable)
+        assert not durable.put(conn, "Work", {"n": 1}, id=one)
+    assert sorted(lab.effects()) == [1, 2]
+
+
+def test_what_cannot_be_right_is_refused_when_it_is_put_in(lab: Lab) -> None:
+    durable = lab.inbox()
+    with psycopg.connect(lab.dsn) as conn:
+        with pytest.raises(UsageError, match="needs a type"):
+            durable.put(conn, "")
+        with pytest.raises(UsageError, match="no JSON"):
+            durable.put(conn, "Work", object())
+        with pytest.raises(UsageError, match="no time zone"):
+            durable.put(conn, "Work", run_at=datetime(2026, 1, 1))
+        with pytest.raises(UsageError, match="priority=40000"):
+            durable.put(conn, "Work", priority=40_000)
+
+
+def test_long_keys_wait_in_line_as_well(lab: Lab) -> None:
+    durable, key = lab.inbox(), "ключ" * 5000
+    with psycopg.connect(lab.dsn, autocommit=True) as conn:
+        durable.put_many(conn, [Job("Work", {"n": n}, key=key) for n in range(20)])
+    finish(lab, durable, workers=2)
+    assert lab.effects(key) == list(range(20))
+
+
+def test_the_handler_sees_what_was_put_in(lab: Lab) -> None:
+    durable, seen = bare(lab.dsn), []
+
+    @durable.handler("Look")
+    def look(conn: psycopg.Connection[Any], event: Event) -> None:
+        seen.append((event.type, event.data, event.key, event.id, event.headers, event.attempt))
+
+    one = uuid7()
+    with psycopg.connect(lab.dsn, autocommit=True) as conn:
+        durable.put(conn, "Look", {"ä": [1, None]}, key="k", id=one, headers={"tenant": "x"})
+        durable.put(conn, "Look", None, id=(two := uuid7()))
+    finish(lab, durable)
+    assert sorted(seen, key=lambda s: s[2]) == [
+        ("Look", None, "", two, {}, 1),
+        ("Look", {"ä": [1, None]}, "k", one, {"tenant": "x"}, 1),
+    ]
+
+
+# -- Order ---------------------------------------------------------------------------------------------
+
+
+def test_the_urgent_go_first_and_the_older_of_the_equally_urgent(lab: Lab) -> None:
+    durable = lab.inbox()
+    with psycopg.connect(lab.dsn, autocommit=True) as conn:
+        durable.put_many(conn, [Job("Work", {"n": n}, priority=n % 3) for n in range(9)])
+    finish(lab, durable)
+    assert lab.effects() == [2, 5, 8, 1, 4, 7, 0, 3, 6]
+
+
+def test_a_job_is_not_run_before_its_time(lab: Lab) -> None:
+    durable = lab.inbox()
+    soon = datetime.now(UTC) + timedelta(seconds=1.5)
+    with psycopg.connect(lab.dsn, autocommit=True) as conn:
+        durable.put(conn, "Work", {"n": 1}, run_at=soon)
+        durable.put(conn, "Work", {"n": 2}, key="k", run_at=soon)
+        durable.put(conn, "Work", {"n": 3}, key="k")
+        durable.put(conn, "Work", {"n": 4})
+    with working(durable):
+        until(lambda: lab.effects() == [4])
+        until(lambda: len(lab.effects()) == 4)
+        assert datetime.now(UTC) >= soon
+    assert lab.effects("k") == [2, 3]
+
+
+def test_a_failing_job_holds_up_its_own_key_only(lab: Lab) -> None:
+    durable, tries = bare(lab.dsn), []
+
+    @durable.handler("Work")
+    def work(conn: psycopg.Connection[Any], event: Event) -> None:
+        write_effect(conn, event)
+        if event.data["n"] == 0:
+            tries.append(event.attempt)
+            if event.attempt < 4:
+                raise RuntimeError("not yet")
+
+    with psycopg.connect(lab.dsn, autocommit=True) as conn:
+        durable.put_many(conn, [Job("Work", {"n": n}, key="a" if n % 2 == 0 else "b") for n in range(10)])
+    finish(lab, durable, workers=2)
+    assert tries == [1, 2, 3, 4]
+    assert lab.effects("a") == [0, 2, 4, 6, 8]
+    assert lab.effects("b") == [1, 3, 5, 7, 9]
+    assert lab.effects().index(9) < lab.effects().index(0)
+
+
+def test_no_two_jobs_of_a_key_are_under_way_at_once(lab: Lab) -> None:
+    """Four workers, five keys, jobs put in by four others meanwhile: each key in order, one at a time."""
+    durable, running, overlaps = bare(lab.dsn), set(), []
+    guard = threading.Lock()
+
+    @durable.handler("Work")
+    def work(conn: psycopg.Connection[Any], event: Event) -> None:
+        with guard:
+            if event.key in running:
+                overlaps.append(event.key)
+            running.add(event.key)
+        write_effect(conn, event)
+        time.sleep(0.0005)
+        with guard:
+            running.discard(event.key)
+
+    def put(key: str) -> None:
+        with psycopg.connect(lab.dsn) as conn:
+            for n in range(150):
+                durable.put(conn, "Work", {"n": n}, key=key)
+                conn.commit()
+
+    putters = [threading.Thread(target=put, args=(f"k{n}",)) for n in range(5)]
+    with working(durable, workers=4):
+        for putter in putters:
+            putter.start()
+        for putter in putters:
+            putter.join()
+        until(lambda: lab.left() == 0, 60)
+    assert overlaps == []
+    for n in range(5):
+        assert lab.effects(f"k{n}") == list(range(150))
+
+
+def test_a_queue_has_one_head_whatever_the_code_does(lab: Lab) -> None:
+    lab.jobs(5, keys=1)
+    lab.run("UPDATE inbox_job SET state = 'ready' WHERE position = 1")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        lab.run("UPDATE inbox_job SET state = 'leased' WHERE position = 2")
+
+
+# -- Failing -------------------------------------------------------------------------------------------
+
+
+def test_what_is_rejected_or_fails_too_often_is_kept_with_its_error(lab: Lab) -> None:
+    durable, mended = bare(lab.dsn), threading.Event()
+
+    @durable.handler("Work", max_attempts=3)
+    def work(conn: psycopg.Connection[Any], event: Event) -> None:
+        write_effect(conn, event)
+        if event.data["n"] == 1 and not mended.is_set():
+            raise ValueError("broken\0here")
+        if event.data["n"] == 2:
+            raise Reject("never")
+        if event.data["n"] == 3:
+            raise Skip("nothing to do")
+
+    with psycopg.connect(lab.dsn, autocommit=True) as conn:
+        durable.put_many(conn, [Job("Work", {"n": n}, key="k") for n in range(5)])
+        finish(lab, durable)
+        assert lab.effects() == [0, 3, 4]
+        dead = {job.event.data["n"]: job for job in durable.dead(conn)}
+        assert {n: (job.attempts, job.error) for n, job in dead.items()} == {
+            1: (3, "ValueError: broken\\x00here"),
+            2: (1, "Reject: never"),
+        }
+        assert durable.dead(conn, event_type="Other") == []
+        assert durable.status(conn)["dead"].jobs == 2
+        assert durable.discard(conn, [dead[2]]) == 1
+        mended.set()
+        assert durable.redrive(conn, [dead[1]]) == 1
+        finish(lab, durable)
+        assert lab.effects() == [0, 3, 4, 1]
+        assert durable.status(conn) == {}
+
+
+def test_a_swallowed_database_error_is_a_failure(lab: Lab) -> None:
+    durable = bare(lab.dsn)
+
+    @durable.handler("Work", max_attempts=2)
+    def work(conn: psycopg.Connection[Any], event: Event) -> None:
+        write_effect(conn, event)
+        with suppress(psycopg.Error):
+            conn.execute("SELECT 1/0")
+
+    lab.jobs(1)
+    finish(lab, durable)
+    with psycopg.connect(lab.dsn) as conn:
+        [job] = durable.dead(conn)
+    assert "caught a database error" in job.error
+    assert lab.effects() == []
+
+
+def test_errors_of_the_database_cost_no_attempt(lab: Lab) -> None:
+    durable, calls = bare(lab.dsn), []
+
+    @durable.handler("Work", max_attempts=1)
+    def work(conn: psycopg.Connection[Any], event: Event) -> None:
+        calls.append(event.attempt)
+        write_effect(conn, event)
+        if len(calls) == 1:
+            raise psycopg.errors.SerializationFailure("said the server")
+        if len(calls) == 2:
+            lab.run(f"SELECT pg_terminate_backend({conn.info.backend_pid})")
+            until(lambda: broken(conn))
+
+    lab.jobs(1)
+    finish(lab, durable)
+    assert calls == [1, 1, 1]
+    lab.applied_once_in_order()
+
+
+def broken(conn: psycopg.Connection[Any]) -> bool:
+    try:
+        conn.execute("SELECT 1")
+    except psycopg.OperationalError:
+        return True
+    return False
+
+
+def test_jobs_without_a_handler_are_left_to_others(lab: Lab) -> None:
+    durable = lab.inbox()
+    with psycopg.connect(lab.dsn, autocommit=True) as conn:
+        durable.put_many(conn, [Job("Newer"), Job("Newer", key="other")])
+    lab.jobs(5)
+    with working(durable) as [one]:
+        until(lambda: len(lab.effects()) == 5)
+        until(lambda: lab.states().get("later") == 2)
+        assert one._counters.unknown == 2
+    lab.applied_once_in_order()
+
+
+def test_a_job_that_takes_too_long_is_taken_away(lab: Lab) -> None:
+    """Its statement is cancelled, its effect undone; the next attempt succeeds."""
+    durable, errors_seen = bare(lab.dsn), []
+
+    @durable.handler("Work", timeout=0.5)
+    def work(conn: psycopg.Connection[Any], event: Event) -> None:
+        write_effect(conn, event)
+        if event.attempt == 1:
+            try:
+                conn.execute("SELECT pg_sleep(20)")
+            except psycopg.Error as error:
+                errors_seen.append(type(error))
+                raise
+
+    lab.jobs(1)
+    finish(lab, durable)
+    assert errors_seen == [psycopg.errors.QueryCanceled]
+    assert durable.counters.timeouts == 1
+    lab.applied_once_in_order()
+
+
+def test_a_handler_that_works_on_after_its_time_commits_nothing(lab: Lab) -> None:
+    durable = bare(lab.dsn)
+
+    @durable.handler("Work", timeout=0.3, max_attempts=1)
+    def work(conn: psycopg.Connection[Any], event: Event) -> None:
+        write_effect(conn, event)
+        until(lambda: lab.states().get("dead"))
+
+    lab.jobs(1)
+    finish(lab, durable)
+    assert lab.effects() == []
+    assert durable.counters.fenced == 1
+    with psycopg.connect(lab.dsn) as conn:
+        assert [job.error for job in durable.dead(conn)] == ["took longer than 0.3 s"]
+
+
+# -- Leases --------------------------------------------------------------------------------------------
+
+
+def test_a_lost_lease_fences_by_token_alone(lab: Lab) -> None:
+    """As where ending the session of the dead worker is not possible: its statements find nothing."""
+    lab.jobs(1)
+    queue = Queue("billing", "inbox", 0)
+    with psycopg.connect(lab.dsn, autocommit=True) as conn:
+        (one,), (two,) = conn.execute(
+            "INSERT INTO inbox_worker (consumer, name, alive_until, backend)"
+            " VALUES ('billing', 'one', 'infinity', 0), ('billing', 'two', 'infinity', 0) RETURNING id"
+        ).fetchall()
+        with conn.transaction():
+            queue.sort(conn)
+        [before] = queue.take(conn, one, 10)
+        assert queue.take(conn, two, 10) == []
+        assert queue.give_back(conn, one, [before]) == 1
+        [now] = queue.take(conn, two, 10)
+        assert now.token == before.token + 1
+        assert queue.finish(conn, one, [before]) == 0
+        assert not queue.fail(conn, one, before, 1, "x", 0)
+        assert not queue.bury(conn, one, before, 1, "x")
+        assert queue.give_back(conn, one, [before]) == 0
+        assert queue.finish(conn, two, [now]) == 1
+        assert queue.finish(conn, two, [now]) == 0
+        assert queue.take(conn, 0, 10) == []
+
+
+@pytest.mark.slow
+def test_a_job_that_kills_its_workers_is_given_up(lab: Lab) -> None:
+    """The jobs that were in the same hands are not blamed for it."""
+    lab.jobs(20, keys=20)
+    for _ in range(3):  # the first time nobody knows which of the jobs it was
+        assert lab.worker(deadly=5, max_attempts=2).ends() == -signal.SIGKILL
+    survivor = lab.worker(deadly=5, max_attempts=2)
+    until(lambda: lab.left() == 0)
+    assert survivor.stops() == 0, survivor.said()
+    with psycopg.connect(lab.dsn) as conn:
+        [job] = bare(lab.dsn).dead(conn)
+    assert (job.event.data["n"], job.attempts, job.error) == (5, 2, "its worker died each time")
+    assert sorted(lab.effects()) == [n for n in range(20) if n != 5]
+
+
+def test_what_waits_behind_a_slow_job_is_given_to_others(lab: Lab) -> None:
+    durable, slow = bare(lab.dsn, lease=30.0), threading.Event()
+
+    @durable.handler("Work")
+    def work(conn: psycopg.Connection[Any], event: Event) -> None:
+        if event.data["n"] == 7:
+            assert slow.wait(20)
+        write_effect(conn, event)
+
+    lab.jobs(40, keys=40)
+    with working(durable, workers=2):
+        until(lambda: len(lab.effects()) == 39, 15)
+        slow.set()
+        until(lambda: lab.left() == 0)
+    lab.applied_once_in_order()
+
+
+def test_a_handler_that_only_waits_holds_no_transaction(lab: Lab) -> None:
+    durable, states = bare(lab.dsn), []
+
+    @durable.handler("Work")
+    def work(conn: psycopg.Connection[Any], event: Event) -> None:
+        look, pid = "SELECT state FROM pg_stat_activity WHERE pid = %s", conn.info.backend_pid
+        until(lambda: lab.query(look, pid) == [("idle",)])
+        states.append("idle")
+        with conn.transaction():
+            write_effect(conn, event)
+        states.append(lab.query(look, pid)[0][0])
+
+    lab.jobs(1)
+    finish(lab, durable)
+    assert states == ["idle", "idle in transaction"]
+    lab.applied_once_in_order()
+
+
+def test_a_block_in_a_handler_is_a_part_of_its_transaction(lab: Lab) -> None:
+    """Also where it is the first thing the handler does: what fails afterwards undoes it."""
+    durable = bare(lab.dsn)
+
+    @durable.handler("Work")
+    def work(conn: psycopg.Connection[Any], event: Event) -> None:
+        with conn.transaction():
+            write_effect(conn, event)
+        if event.attempt == 1:
+            raise RuntimeError("after the block")
+
+    lab.jobs(3)
+    finish(lab, durable)
+    lab.applied_once_in_order()
+
+
+def test_an_asynchronous_handler(lab: Lab) -> None:
+    durable = bare(lab.dsn)
+
+    @durable.handler("Work")
+    async def work(conn: psycopg.AsyncConnection[Any], event: Event) -> None:
+        async with conn.transaction():
+            await conn.execute(
+                "INSERT INTO effect (event_id, key, n) VALUES (%s, %s, %s)",
+                (event.id, event.key, event.data["n"]),
+            )
+        await asyncio.sleep(0)
+        if event.attempt == 1:
+            raise RuntimeError("after the block")
+
+    lab.jobs(3)
+    finish(lab, durable)
+    lab.applied_once_in_order()
+
+
+# -- Waking up and tidying up --------------------------------------------------------------------------
+
+
+def test_a_put_wakes_a_worker_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "POLL_SECONDS", 60)
+    durable = lab.inbox(lease=60)
+    with working(durable):
+        for n in range(3):
+            until(lambda: lab.query("SELECT count(*) FROM inbox_worker") == [(1,)])
+            lab.jobs(1)
+            until(partial(done, lab, n + 1), 10)
+
+
+def done(lab: Lab, count: int) -> bool:
+    return len(lab.effects()) == count
+
+
+def test_polling_finds_what_no_message_tells_of(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "channel", lambda *_: "another")
+    with working(lab.inbox()):
+        monkeypatch.undo()
+        until(lambda: lab.query("SELECT count(*) FROM inbox_worker") == [(1,)])
+        lab.jobs(1)
+        until(lambda: len(lab.effects()) == 1)
+
+
+def test_done_jobs_are_kept_for_as_long_as_wanted(lab: Lab) -> None:
+    durable = lab.inbox(keep=2.0)
+    lab.jobs(30)
+    with working(durable):
+        until(lambda: lab.left() == 0)
+        assert lab.states() == {"done": 30}
+        until(lambda: lab.states() == {})
+    lab.applied_once_in_order()
+
+
+def test_queues_whose_head_was_deleted_by_hand_are_mended(lab: Lab) -> None:
+    durable = lab.inbox()
+    lab.jobs(40, keys=4)
+    with psycopg.connect(lab.dsn) as conn:
+        Queue("billing", "inbox", 0).sort(conn)
+    lab.run("DELETE FROM inbox_job WHERE state = 'ready' AND queue IS NOT NULL")
+    with psycopg.connect(lab.dsn) as conn:
+        assert durable.mend(conn) == 4
+    finish(lab, durable)
+    assert len(lab.effects()) == 36
+
+
+# -- What cannot work ----------------------------------------------------------------------------------
+
+
+def test_a_missing_table_is_named(database: Database, lab: Lab) -> None:
+    lab.run("DROP TABLE inbox_job")
+    durable = lab.inbox()
+    with pytest.raises(InboxUnusable, match="no table inbox_job; run outboxctl inbox init"):
+        durable.run()
+    with pytest.raises(InboxUnusable, match="inbox_job"), psycopg.connect(lab.dsn) as conn:
+        durable.put(conn, "Work", {"n": 1})
+
+
+def test_no_server_is_said_in_one_line(lab: Lab) -> None:
+    nowhere = DurableInbox("billing", dsn=make_conninfo(lab.dsn, port="1", password="secret"))
+    nowhere.handler("Work")(write_effect)
+    with pytest.raises(Unreachable) as caught:
+        nowhere.run()
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda d: d.handler(""),
+        lambda d: d.handler("Work", max_attempts=0),
+        lambda d: d.handler("Work", timeout=0),
+        lambda d: d.handler("Twice"),
+    ],
+)
+def test_wrong_handlers_are_refused_when_they_are_registered(wrong: Callable[[DurableInbox], Any]) -> None:
+    durable = DurableInbox("billing")
+    durable.handler("Twice")(write_effect)
+    with pytest.raises(UsageError):
+        wrong(durable)(write_effect)
+
+
+def test_a_durable_inbox_in_another_schema(lab: Lab) -> None:
+    lab.run('CREATE SCHEMA "Odd one"')
+    table = "Odd one.in.box" + "x" * 40
+    with psycopg.connect(lab.dsn) as conn:
+        for step in (*schema.steps(table), *steps(table)):
+            conn.execute(step.statement.encode())
+        durable = lab.inbox(table=table)
+        durable.put_many(conn, [Job("Work", {"n": n}, key="k") for n in range(5)])
+    with working(durable):
+        until(lambda: lab.effects() == [0, 1, 2, 3, 4])

@@ -1,0 +1,98 @@
+"""Taking jobs costs the same whether a handful wait or a million."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from durable_lab import Lab
+from fix_stack import Database
+from outbox_consumers.durable import tables
+from outbox_consumers.durable.queue import Queue
+
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
+
+BATCH = 50
+TAKES = 30
+# Rows of each shape, as receiving, sorting and failing leave them behind.
+FILL = """
+INSERT INTO inbox_job (consumer, state, queue, priority, due_at, event_id, event_type, topic, partition,
+                       "offset", headers)
+SELECT 'billing', {state}, {queue}, 0, {due}, gen_random_uuid(), 'Work', '', 0, 0, '[]'
+FROM generate_series(1, {count}) AS n
+"""
+
+
+@pytest.fixture
+def lab(database: Database, tmp_path: Path) -> Lab:
+    made = Lab(database.conninfo, tmp_path)
+    made.create()
+    return made
+
+
+def fill(lab: Lab, count: int, shape: str) -> None:
+    """Add waiting rows: of one hot key, of many keys, of a far future, or just ready."""
+    if shape == "hot":  # all of one key
+        lab.run(FILL.format(state="'waiting'", queue="'hot'::bytea",
+                            due="now()", count=count))  # fmt: skip
+    elif shape == "later":
+        lab.run(FILL.format(state="'later'", queue="NULL", due="now() + interval '1 day'", count=count))
+    else:
+        lab.run(FILL.format(state="'ready'", queue="NULL", due="now()", count=count))
+
+
+@pytest.mark.parametrize("shape", ["ready", "hot", "later"])
+@pytest.mark.parametrize("analysed", [False, True], ids=["no statistics", "analysed"])
+@pytest.mark.timeout(600)
+def test_taking_is_flat_from_nothing_to_a_million(lab: Lab, shape: str, analysed: bool) -> None:
+    queue = Queue("billing", "inbox", 0)
+    with psycopg.connect(lab.dsn, autocommit=True) as conn:
+        conn.execute("ALTER TABLE inbox_job SET (autovacuum_enabled = off)")
+        [(worker,)] = conn.execute(
+            "INSERT INTO inbox_worker (consumer, name, alive_until, backend)"
+            " VALUES ('billing', 'one', 'infinity', 0) RETURNING id"
+        )
+        seconds: dict[int, float] = {}
+        there = 0
+        for rows in (0, 100_000, 1_000_000):
+            fill(lab, rows - there, shape) if rows else None
+            there = rows
+            lab.run(FILL.format(state="'ready'", queue="NULL", due="now()", count=BATCH * TAKES))
+            if analysed:
+                conn.execute("ANALYZE inbox_job")
+            assert_index(conn, worker)
+            seconds[rows] = round_trip(conn, queue, worker)
+    print(shape, analysed, {rows: f"{value * 1000:.2f} ms" for rows, value in seconds.items()})
+    assert seconds[1_000_000] < 3 * seconds[0] + 0.003, seconds
+
+
+def round_trip(conn: psycopg.Connection[Any], queue: Queue, worker: int) -> float:
+    """Measure the median of what a worker does with one batch: sort, wake, take, finish."""
+    samples = []
+    for _ in range(TAKES):
+        begun = time.perf_counter()
+        with conn.transaction():
+            queue.sort(conn)
+            queue.wake(conn)
+            jobs = queue.take(conn, worker, BATCH)
+        with conn.transaction():
+            assert queue.finish(conn, worker, jobs) == len(jobs) > 0
+        samples.append(time.perf_counter() - begun)
+    return statistics.median(samples)
+
+
+def assert_index(conn: psycopg.Connection[Any], worker: int) -> None:
+    """The jobs are found through their partial index, never by reading the table."""
+    values = {"consumer": "billing", "worker": worker, "limit": BATCH}
+    with conn.transaction(force_rollback=True):
+        statement = b"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) " + tables.compose(
+            "durable_take", "inbox"
+        )
+        plan = "\n".join(line for (line,) in conn.execute(statement, values, prepare=False))
+    assert "using inbox_job_ready on inbox_job" in plan, plan
+    assert "Seq Scan on inbox_job" not in plan, plan
