@@ -6,14 +6,12 @@ import functools
 import gc
 import logging
 import random
-import signal
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from types import FrameType
 from typing import Any, TypeVar
 
 import psycopg
@@ -28,9 +26,11 @@ from outbox_consumers.drain import Drain
 from outbox_consumers.effects import Books, Effects
 from outbox_consumers.errors import UsageError
 from outbox_consumers.event import Event
+from outbox_consumers.health import Health, State, Watched
 from outbox_consumers.inbox import DEFAULT_TABLE, Claims, Inbox
 from outbox_consumers.letter_topic import LetterTopic
-from outbox_consumers.loop import Loop, Outside, Pace
+from outbox_consumers.loop import Loop, Pace
+from outbox_consumers.outage import Outside
 from outbox_consumers.parked import Parked
 from outbox_consumers.retry import RetryStrategy
 from outbox_consumers.routes import (
@@ -46,6 +46,7 @@ from outbox_consumers.routes import (
 )
 from outbox_consumers.session import Database, Session
 from outbox_consumers.settings import Start, checked, poll_budget
+from outbox_consumers.signals import Stopping
 from outbox_consumers.source import Source
 from outbox_consumers.topic_retention import retentions
 from outbox_consumers.trial import Result
@@ -117,6 +118,7 @@ class Consumer:
         self._letter_topic = dead_letter
         self._outside = Outside(time.monotonic, time.sleep, random.random)
         self._stop = threading.Event()
+        self._state = State()
 
     def __repr__(self) -> str:
         return f"<Consumer {self.name} of {', '.join(self.topics)}>"
@@ -178,10 +180,11 @@ class Consumer:
         session.open()
         source = Source(self._settings, self.topics, self.counters)
         loop = self._loop(source, session, deaths)
-        with _Signals(self.stop), _rare_collections(20 * self._pace.batch_size):
+        with Stopping(self.stop), _rare_collections(20 * self._pace.batch_size):
             try:
                 source.open()
             except BaseException:
+                deaths.leave(session.connection())
                 session.close()
                 raise
             log.info("%s: consuming %s", self.name, ", ".join(self.topics))
@@ -232,7 +235,7 @@ class Consumer:
         counters, outside = self.counters, self._outside
         effects = Effects(session, books, self._routes, counters, outside.clock)
         drain = Drain(session, books, self._routes, counters, self._pace.retry, outside.chance)
-        return Loop(source, session, effects, drain, deaths, self._pace, counters, outside)
+        return Loop(source, session, effects, drain, deaths, self._pace, counters, self._state, outside)
 
     def test(self, events: Iterable[Event], conn: psycopg.Connection[Any]) -> Result:
         """Run events through the handlers on a test's own connection: no Kafka, no commit, no waiting.
@@ -241,6 +244,16 @@ class Consumer:
         test sees the effects and rolls them back. Asynchronous handlers need `testing.connection`.
         """
         return trial.run(self._routes, self.name, self._database.table, conn, events)
+
+    def health(self) -> Health:
+        """Say whether `run` is polling Kafka and has its database; may be called from any thread."""
+        return self.watched.health()
+
+    @property
+    def watched(self) -> Watched:
+        """What `health.serving` shows of this consumer."""
+        limit = 3 * self._pace.budget
+        return Watched(self.name, self.counters, self._state, limit, self._outside.clock)
 
     def window(self, keep: timedelta | None = None) -> timedelta | None:
         """Derive from the topics how long the inbox must remember; None: for ever.
@@ -280,27 +293,3 @@ def _rare_collections(objects: int) -> Iterator[None]:
         if not frozen:
             gc.unfreeze()
         gc.set_threshold(*before)
-
-
-class _Signals:
-    """SIGTERM and SIGINT set a flag while this is entered.
-
-    A handler that raises inside the Kafka client makes it drop records (see `source`), so the default
-    SIGINT handler must not stay. Outside the main thread signals are the application's business.
-    """
-
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop = stop
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._received)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _received(self, number: int, _: FrameType | None) -> None:
-        self._stop()

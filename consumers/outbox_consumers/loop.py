@@ -18,7 +18,6 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 import psycopg
@@ -26,16 +25,16 @@ from confluent_kafka import Message
 
 from outbox_consumers.backlog import NONE, Backlog
 from outbox_consumers.counters import Counters
-from outbox_consumers.dead_letter import Trouble
-from outbox_consumers.deaths import MAX_DEATHS, Deaths, ProcessKiller
+from outbox_consumers.deaths import Deaths, ProcessKiller
 from outbox_consumers.drain import Drain
 from outbox_consumers.effects import Effects
 from outbox_consumers.errors import InboxUnusable, Stopped
 from outbox_consumers.event import Event
 from outbox_consumers.health import State
-from outbox_consumers.retry import TRANSIENT, RetryStrategy, is_transient
-from outbox_consumers.routes import Route
+from outbox_consumers.outage import Outage, Outside
+from outbox_consumers.retry import RetryStrategy, is_transient
 from outbox_consumers.session import Session
+from outbox_consumers.singles import Singles
 from outbox_consumers.source import Partition, Source, partition_of
 
 log = logging.getLogger("outbox_consumers")
@@ -54,15 +53,6 @@ class Pace:
     batch_size: int
     budget: float
     retry: RetryStrategy
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """Time and chance, so that tests can have their own."""
-
-    clock: Callable[[], float]  # monotonic
-    sleep: Callable[[float], None]
-    chance: Callable[[], float]  # in [0, 1)
 
 
 class Loop:
@@ -90,9 +80,11 @@ class Loop:
         self._state = state
         self._outside = outside
         self._backlog = Backlog()
+        self._outage = Outage(session, counters, outside)
+        self._singles = Singles(
+            session, effects, deaths, self._backlog, self._outage, pace.retry, counters, outside
+        )
         self._take = pace.batch_size  # shrinks while batches exceed the budget
-        self._database_back_at = 0.0
-        self._outages = 0
         self._misses = 0
         self._drain_at = 0.0
         self._window_at = 0.0
@@ -105,6 +97,7 @@ class Loop:
             while not stopping():
                 self.turn()
         finally:
+            self._state.polled_at = 0.0
             self._session.rollback()
             self._leave()
             self._source.close()
@@ -133,12 +126,12 @@ class Loop:
         self._drain_parked(deadline)
         self._source.pause(self._backlog.longer_than(self._pace.batch_size))
         self._state.held = len(self._backlog)
-        self._state.database = self._outages == 0
+        self._state.database = not self._outage
 
     def _apply(self, messages: list[Message], deadline: float) -> None:
         """Apply records in one transaction; one by one when that fails."""
-        if self._outside.clock() < self._database_back_at:
-            self._backlog.hold_each(messages, self._database_back_at)
+        if self._outage.waiting():
+            self._backlog.hold_each(messages, self._outage.back_at)
             return
         events = self._effects.read(messages)
         if not events:
@@ -147,14 +140,14 @@ class Loop:
             return
         failure = self._together_unless_deadly(messages, events, deadline)
         for retry in range(IN_PLACE_RETRIES):
-            if failure is None or not is_transient(failure) or self._lost(failure):
+            if failure is None or not is_transient(failure) or self._outage.explains(failure):
                 break
             self._counters.transient += 1
             self._outside.sleep(0.05 * (retry + self._outside.chance()))
             failure = self._together(messages, events, deadline)
         if failure is None:
             return
-        if self._lost(failure):
+        if self._outage.explains(failure):
             self._hold_for_database(messages, failure)
         else:
             self._one_by_one(messages, deadline, failure)
@@ -185,7 +178,7 @@ class Loop:
         return None
 
     def _after(self, messages: Sequence[Message], events: Sequence[Event], done: int) -> None:
-        self._outages = 0
+        self._outage.over()
         if done == len(events):
             self._counters.skipped += len(messages) - len(events)
             self._store(messages)
@@ -211,109 +204,20 @@ class Loop:
         self._effects.expect_duplicates()
         for at, message in enumerate(messages):
             now = self._outside.clock()
-            if now > deadline or now < self._database_back_at:
+            if now > deadline or self._outage.waiting():
                 self._backlog.hold_each(self._backlog.queue_behind(messages[at:]), now)
                 return
             if partition_of(message) in self._backlog:
                 self._backlog.queue_behind([message])
-            else:
-                self._single(message, NONE)
+            elif self._singles.apply(message, NONE):
+                self._store([message])
         if self._troubles() == before and not isinstance(cause, ProcessKiller):
             self._note_miss(cause)
-
-    def _single(self, message: Message, trouble: Trouble) -> bool:
-        """Apply one record. When it fails, hold it, first of its partition, and say False."""
-        events = self._effects.read([message])
-        if events:
-            events[0]._attempt = trouble.attempts + 1
-            failure = self._alone(events[0], trouble)
-            if failure is not None and not self._given_up(events[0], failure, trouble):
-                return False
-        else:
-            self._counters.skipped += 1
-        self._outages = 0
-        self._store([message])
-        return True
-
-    def _alone(self, event: Event, trouble: Trouble) -> Exception | None:
-        try:
-            if self._deaths.suspects:
-                self._alone_and_counted(event, trouble)
-            else:
-                self._effects.alone(event, trouble)
-        except (InboxUnusable, Stopped):
-            raise
-        except Exception as error:
-            return error
-        return None
-
-    def _alone_and_counted(self, event: Event, trouble: Trouble) -> None:
-        """Apply an event that may kill the process; the attempt is on disk before it is made."""
-        deaths = self._deaths.attempt(self._session.connection(), event) - 1
-        try:
-            if deaths >= MAX_DEATHS:
-                problem = ProcessKiller(f"the process died {deaths} times while it handled this event")
-                self._effects.bury(event, Trouble(deaths, 0, trouble.since), problem)
-            else:
-                self._effects.alone(event, trouble)
-        finally:
-            # Whatever was raised, the process lives.
-            if self._session.usable():
-                self._deaths.survived(self._session.connection(), [event])
-
-    def _given_up(self, event: Event, error: Exception, trouble: Trouble) -> bool:
-        """Park, bury or hold an event that failed; False when it is held."""
-        since = trouble.since or datetime.now(UTC)
-        if self._lost(error):
-            self._hold_for_database([event.message], error, trouble)
-            return False
-        if is_transient(error):
-            self._counters.transient += 1
-            trouble = Trouble(trouble.attempts, trouble.setbacks + 1, since)
-            self._hold(event, error, trouble, TRANSIENT.delay(trouble.setbacks, self._outside.chance()))
-            return False
-        self._counters.failures += 1
-        trouble = Trouble(trouble.attempts + 1, trouble.setbacks, since)
-        delay = self._pace.retry.delay(trouble.attempts, self._outside.chance())
-        try:
-            if self._put_aside(event, error, trouble, delay):
-                return True
-        except (InboxUnusable, Stopped):
-            raise
-        except Exception as problem:
-            error = problem
-        self._hold(event, error, trouble, delay)
-        return False
-
-    def _put_aside(self, event: Event, error: Exception, trouble: Trouble, delay: float) -> bool:
-        """Do what the handler's on_failure says, if its time has come."""
-        route: Route = event._route
-        if route.on_failure == "park":
-            self._effects.park(event, trouble, error, delay)
-            return True
-        if not route.gives_up(trouble.attempts, self._pace.retry):
-            return False
-        if route.on_failure == "stop":
-            raise Stopped(
-                f"{event!r} failed {trouble.attempts} times: {_describe(error, event)}",
-                remedy="mend it and start again: the consumer goes on with this event",
-            ) from error
-        self._effects.bury(event, trouble, error)
-        return True
-
-    def _hold(self, event: Event, error: Exception, trouble: Trouble, delay: float) -> None:
-        first = trouble.attempts == 1 and not trouble.setbacks
-        log.error(
-            "%r failed, attempt %d, again in %.1f s; its partition waits: %s",
-            event, trouble.attempts + trouble.setbacks, delay, _describe(error, event),
-            exc_info=_seen_by_handler(error) if first else None,
-        )  # fmt: skip
-        self._backlog.hold([event.message], self._outside.clock() + delay, trouble)
 
     def _drain_parked(self, deadline: float) -> None:
         """Handle parked events that are due, about once a second; look at the window once a minute."""
         clock = self._outside.clock
-        if clock() < max(self._drain_at, self._database_back_at):
+        if clock() < self._drain_at or self._outage.waiting():
             return
         try:
             if clock() >= self._window_at:
@@ -321,6 +225,7 @@ class Loop:
                 self._window_at = clock() + WINDOW_SECONDS
             while clock() < deadline and self._drain.one():
                 pass
+            self._outage.over()
         except Exception as error:
             if not is_transient(error):
                 raise
@@ -338,15 +243,16 @@ class Loop:
     def _retry_partition(self, partition: Partition, deadline: float) -> None:
         held = self._backlog.take(partition)
         first, rest = held.messages[0], held.messages[1:]
-        now = self._outside.clock()
-        if now < self._database_back_at:
-            self._backlog.hold(held.messages, self._database_back_at, held.trouble)
+        if self._outage.waiting():
+            self._backlog.hold(held.messages, self._outage.back_at, held.trouble)
         elif not held.trouble.attempts and not held.trouble.setbacks:
             self._apply_some(held.messages, deadline)
-        elif not self._single(first, held.trouble):
+        elif not self._singles.apply(first, held.trouble):
             self._backlog.queue_behind(rest)
-        elif rest:
-            self._apply_some(rest, deadline)
+        else:
+            self._store([first])
+            if rest:
+                self._apply_some(rest, deadline)
 
     def _apply_some(self, messages: list[Message], deadline: float) -> None:
         """Apply a batch of one partition's waiting records; the others stay held, due at once."""
@@ -355,19 +261,9 @@ class Loop:
         if later:
             self._backlog.hold(later, self._outside.clock())
 
-    def _lost(self, error: Exception) -> bool:
-        """Say whether the database itself is out of reach, so that no event can succeed."""
-        return is_transient(error) and not self._session.usable()
-
-    def _hold_for_database(self, messages: list[Message], error: Exception, trouble: Trouble = NONE) -> None:
-        self._counters.transient += 1
-        self._outages += 1
+    def _hold_for_database(self, messages: list[Message], error: Exception) -> None:
         self._effects.expect_duplicates()
-        delay = TRANSIENT.delay(self._outages, self._outside.chance())
-        self._database_back_at = self._outside.clock() + delay
-        log.warning("no database connection, again in %.1f s: %s", delay, " ".join(str(error).split()))
-        for message in messages:
-            self._backlog.hold([message], self._database_back_at, trouble)
+        self._backlog.hold_each(messages, self._outage.note(error))
 
     def _store(self, messages: Sequence[Message]) -> None:
         if len(messages) == 1:
@@ -387,16 +283,3 @@ class Loop:
         if self._misses >= PIPELINE_CHANCES:
             self._effects.pipelines = False
             log.warning("handlers need each statement's answer at once; going on without pipeline mode")
-
-
-def _seen_by_handler(error: Exception) -> Exception:
-    """Cut our own frames off the traceback, so that it begins in the handler."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__package__") == __package__:
-        trace = trace.tb_next
-    return error.with_traceback(trace) if trace is not None else error
-
-
-def _describe(error: Exception, event: Event) -> str:
-    hint = " (the event is a tombstone: its payload is NULL)" if event.payload is None else ""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}{hint}"

@@ -1,0 +1,164 @@
+"""Health and metrics of one consumer process on an HTTP port: `/health` and `/metrics`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from outbox_connectors.errors import Unreachable
+from outbox_consumers.counters import Counters
+
+# Counters that say what became of an event; the others are counts of their own.
+_OUTCOMES: Final = (
+    "processed",
+    "duplicates",
+    "skipped",
+    "stale",
+    "rejected",
+    "dead_letters",
+    "parked",
+    "unparked",
+    "failures",
+    "transient",
+)
+
+
+@dataclass(slots=True)
+class State:
+    """How a running loop is, as its own thread last noted it. Reading needs no lock."""
+
+    polled_at: float = 0.0  # monotonic; 0: the loop does not run
+    held: int = 0  # records that wait behind a failing one
+    database: bool = True
+    lag: dict[tuple[str, int], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether a consumer works, and what one needs to know to judge it."""
+
+    consumer: str
+    healthy: bool
+    seconds_since_poll: float
+    held: int
+    database: bool
+    lag: int
+
+
+class Watched:
+    """What the HTTP port shows of one consumer."""
+
+    def __init__(
+        self, name: str, counters: Counters, state: State, limit: float, clock: Callable[[], float]
+    ) -> None:
+        self.name = name
+        self.counters = counters
+        self.state = state
+        self._limit = limit
+        self._clock = clock
+
+    def health(self) -> Health:
+        """Judge: a loop that has not polled for longer than max.poll.interval.ms has lost its partitions.
+
+        A member that Kafka has fenced gets no callback; its loop ends instead, and with it this port.
+        """
+        state = self.state
+        silent = self._clock() - state.polled_at if state.polled_at else 0.0
+        healthy = bool(state.polled_at) and silent <= self._limit and state.database
+        return Health(
+            self.name, healthy, round(silent, 3), state.held, state.database, sum(state.lag.values())
+        )
+
+    def collect(self) -> Iterator[Metric]:
+        """Give the metrics."""
+        label = ["consumer"]
+        numbers = self.counters.document()
+        events = CounterMetricFamily(
+            "outbox_consumer_events", "Events by what became of them", labels=["consumer", "outcome"]
+        )
+        for outcome in _OUTCOMES:
+            events.add_metric([self.name, outcome], numbers.pop(outcome))
+        yield events
+        for name, value in numbers.items():
+            family = CounterMetricFamily(f"outbox_consumer_{name}", name.replace("_", " "), labels=label)
+            family.add_metric([self.name], value)
+            yield family
+        health = self.health()
+        for name, number, text in (
+            ("seconds_since_poll", health.seconds_since_poll, "Seconds since Kafka was last asked"),
+            ("held_records", health.held, "Records that wait behind a failing one"),
+            ("healthy", float(health.healthy), "1 while the loop polls and the database is there"),
+        ):
+            gauge = GaugeMetricFamily(f"outbox_consumer_{name}", text, labels=label)
+            gauge.add_metric([self.name], number)
+            yield gauge
+        lag = GaugeMetricFamily(
+            "outbox_consumer_lag", "Records not yet fetched", labels=["consumer", "topic", "partition"]
+        )
+        for (topic, partition), behind in dict(self.state.lag).items():
+            lag.add_metric([self.name, topic, str(partition)], behind)
+        yield lag
+
+
+class _Metrics(Collector):
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+
+    def collect(self) -> Iterator[Metric]:
+        return self._watched.collect()
+
+
+@contextmanager
+def serving(watched: Watched, host: str, port: int) -> Iterator[int]:
+    """Answer on the port while the block runs, and give the port (useful when asked for 0).
+
+    Raises Unreachable when the port is taken.
+    """
+    registry = CollectorRegistry()
+    registry.register(_Metrics(watched))
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/metrics":
+                self._send(200, CONTENT_TYPE_LATEST, generate_latest(registry))
+            elif self.path in ("/", "/health"):
+                health = watched.health()
+                body = json.dumps({name: getattr(health, name) for name in Health.__slots__})
+                self._send(200 if health.healthy else 503, "application/json", body.encode())
+            else:
+                self._send(404, "text/plain", b"try /health or /metrics\n")
+
+        def _send(self, status: int, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            """Say nothing: probes come every few seconds."""
+
+    try:
+        server = ThreadingHTTPServer((host, port), Answer)
+    except OSError as error:
+        raise Unreachable(
+            f"cannot listen on {host}:{port}: {error.strerror}", remedy="choose another --listen"
+        ) from None
+    server.daemon_threads = True
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+    thread.start()
+    try:
+        yield int(server.server_address[1])
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

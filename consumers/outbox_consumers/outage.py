@@ -1,0 +1,58 @@
+"""Whether the database is there, and when to look again; all events wait meanwhile, whatever they are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from outbox_consumers.counters import Counters
+from outbox_consumers.retry import TRANSIENT, is_transient
+from outbox_consumers.session import Session
+
+log = logging.getLogger("outbox_consumers")
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Time and chance, so that tests can have their own."""
+
+    clock: Callable[[], float]  # monotonic
+    sleep: Callable[[float], None]
+    chance: Callable[[], float]  # in [0, 1)
+
+
+class Outage:
+    """The outage of the database, from the first error to the first success."""
+
+    def __init__(self, session: Session, counters: Counters, outside: Outside) -> None:
+        self._session = session
+        self._counters = counters
+        self._outside = outside
+        self._tries = 0
+        self.back_at = 0.0
+
+    def __bool__(self) -> bool:
+        """Say whether the last try failed."""
+        return self._tries > 0
+
+    def waiting(self) -> bool:
+        """Say whether it is too early for the next try."""
+        return self._outside.clock() < self.back_at
+
+    def explains(self, error: Exception) -> bool:
+        """Say whether the error means that no event can succeed, since the connection is gone."""
+        return is_transient(error) and not self._session.usable()
+
+    def note(self, error: Exception) -> float:
+        """Note a failed try and say when the next one is due (monotonic clock)."""
+        self._counters.transient += 1
+        self._tries += 1
+        delay = TRANSIENT.delay(self._tries, self._outside.chance())
+        self.back_at = self._outside.clock() + delay
+        log.warning("no database connection, again in %.1f s: %s", delay, " ".join(str(error).split()))
+        return self.back_at
+
+    def over(self) -> None:
+        """Note a success."""
+        self._tries = 0

@@ -1,0 +1,33 @@
+"""Ask a loop to end, by signal."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+
+class Stopping:
+    """SIGTERM and SIGINT call a function while this is entered, in the main thread; nothing else happens.
+
+    A signal handler that raises inside the Kafka client makes it drop records (see `source`), so Python's
+    default SIGINT handler must not stay. In other threads signals are the application's business.
+    """
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._received)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _received(self, number: int, _: FrameType | None) -> None:
+        self._stop()

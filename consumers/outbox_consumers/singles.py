@@ -1,0 +1,148 @@
+"""Events one at a time: tried, and when they fail held, parked, given up, or a reason to stop."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+from confluent_kafka import Message
+
+from outbox_consumers.backlog import Backlog
+from outbox_consumers.counters import Counters
+from outbox_consumers.dead_letter import Trouble
+from outbox_consumers.deaths import MAX_DEATHS, Deaths, ProcessKiller
+from outbox_consumers.effects import Effects
+from outbox_consumers.errors import InboxUnusable, Stopped
+from outbox_consumers.event import Event
+from outbox_consumers.outage import Outage, Outside
+from outbox_consumers.retry import TRANSIENT, RetryStrategy, is_transient
+from outbox_consumers.routes import Route
+from outbox_consumers.session import Session
+
+log = logging.getLogger("outbox_consumers")
+
+
+class Singles:
+    """Applies single records and decides about those that fail."""
+
+    def __init__(
+        self,
+        session: Session,
+        effects: Effects,
+        deaths: Deaths,
+        backlog: Backlog,
+        outage: Outage,
+        strategy: RetryStrategy,
+        counters: Counters,
+        outside: Outside,
+    ) -> None:
+        self._session = session
+        self._effects = effects
+        self._deaths = deaths
+        self._backlog = backlog
+        self._outage = outage
+        self._strategy = strategy
+        self._counters = counters
+        self._outside = outside
+
+    def apply(self, message: Message, trouble: Trouble) -> bool:
+        """Apply one record and say True when its offset may be stored; when it fails, hold it."""
+        events = self._effects.read([message])
+        if events:
+            events[0]._attempt = trouble.attempts + 1
+            failure = self._alone(events[0], trouble)
+            if failure is not None and not self._given_up(events[0], failure, trouble):
+                return False
+        else:
+            self._counters.skipped += 1
+        self._outage.over()
+        return True
+
+    def _alone(self, event: Event, trouble: Trouble) -> Exception | None:
+        try:
+            if self._deaths.suspects:
+                self._alone_and_counted(event, trouble)
+            else:
+                self._effects.alone(event, trouble)
+        except (InboxUnusable, Stopped):
+            raise
+        except Exception as error:
+            return error
+        return None
+
+    def _alone_and_counted(self, event: Event, trouble: Trouble) -> None:
+        """Apply an event that may kill the process; the attempt is on disk before it is made."""
+        deaths = self._deaths.attempt(self._session.connection(), event) - 1
+        try:
+            if deaths >= MAX_DEATHS:
+                problem = ProcessKiller(f"the process died {deaths} times while it handled this event")
+                self._effects.bury(event, Trouble(deaths, 0, trouble.since), problem)
+            else:
+                self._effects.alone(event, trouble)
+        finally:
+            # Whatever was raised, the process lives.
+            if self._session.usable():
+                self._deaths.survived(self._session.connection(), [event])
+
+    def _given_up(self, event: Event, error: Exception, trouble: Trouble) -> bool:
+        """Park, bury or hold an event that failed; False when it is held."""
+        since = trouble.since or datetime.now(UTC)
+        if self._outage.explains(error):
+            self._effects.expect_duplicates()
+            self._backlog.hold([event.message], self._outage.note(error), trouble)
+            return False
+        if is_transient(error):
+            self._counters.transient += 1
+            trouble = Trouble(trouble.attempts, trouble.setbacks + 1, since)
+            self._hold(event, error, trouble, TRANSIENT.delay(trouble.setbacks, self._outside.chance()))
+            return False
+        self._counters.failures += 1
+        trouble = Trouble(trouble.attempts + 1, trouble.setbacks, since)
+        delay = self._strategy.delay(trouble.attempts, self._outside.chance())
+        try:
+            if self._put_aside(event, error, trouble, delay):
+                return True
+        except (InboxUnusable, Stopped):
+            raise
+        except Exception as problem:
+            error = problem
+        self._hold(event, error, trouble, delay)
+        return False
+
+    def _put_aside(self, event: Event, error: Exception, trouble: Trouble, delay: float) -> bool:
+        """Do what the handler's on_failure says, if its time has come."""
+        route: Route = event._route
+        if route.on_failure == "park":
+            self._effects.park(event, trouble, error, delay)
+            return True
+        if not route.gives_up(trouble.attempts, self._strategy):
+            return False
+        if route.on_failure == "stop":
+            raise Stopped(
+                f"{event!r} failed {trouble.attempts} times: {_describe(error, event)}",
+                remedy="mend it and start again: the consumer goes on with this event",
+            ) from error
+        self._effects.bury(event, trouble, error)
+        return True
+
+    def _hold(self, event: Event, error: Exception, trouble: Trouble, delay: float) -> None:
+        first = trouble.attempts == 1 and not trouble.setbacks
+        log.error(
+            "%r failed, attempt %d, again in %.1f s; its partition waits: %s",
+            event, trouble.attempts + trouble.setbacks, delay, _describe(error, event),
+            exc_info=_seen_by_handler(error) if first else None,
+        )  # fmt: skip
+        self._backlog.hold([event.message], self._outside.clock() + delay, trouble)
+
+
+def _seen_by_handler(error: Exception) -> Exception:
+    """Cut our own frames off the traceback, so that it begins in the handler."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__package__") == __package__:
+        trace = trace.tb_next
+    return error.with_traceback(trace) if trace is not None else error
+
+
+def _describe(error: Exception, event: Event) -> str:
+    hint = " (the event is a tombstone: its payload is NULL)" if event.payload is None else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{hint}"
