@@ -29,7 +29,7 @@ from loss_lab import DEFINITION
 from outbox_connectors.definition import Definition, Secret
 from outbox_connectors.findings import Severity
 from outbox_connectors.loading import loads
-from outbox_pipeline import messages, outbox
+from outbox_pipeline import messages, outbox, topics
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.watch.assess import assess
 from outbox_pipeline.watch.history import History, remember
@@ -85,6 +85,7 @@ class Scene:
             said.append(verdict.key.value)
             row = row + 1 if verdict.key in keys else 0
             if row > steady:
+                print(f"{time.monotonic() - began:5.1f} s: {', '.join(dict.fromkeys(said))}")
                 self.act(keys[0].value if verdict.key not in keys else verdict.key.value, verdict.key.value)
                 return verdict
             if time.monotonic() - began > seconds:
@@ -266,12 +267,28 @@ def test_worker_killed(scene: Scene) -> None:
 
 
 def test_broker_killed(scene: Scene) -> None:
+    """The worker keeps its state in Kafka: it soon lets go of the slot and answers nothing any more."""
     with scene.load():
         scene.expect(Key.HEALTHY)
         scene.stack.kill("kafka")
-        scene.expect(Key.SINK_NOT_ACKING, steady=0, seconds=30)
-        # After a while the worker itself gives up, since it keeps its state there.
-        scene.stack.start("kafka")
+        try:
+            scene.expect(Key.KAFKA_UNREACHABLE, Key.SINK_NOT_ACKING, steady=0, seconds=30)
+        finally:
+            scene.stack.start("kafka")
+        scene.expect(Key.HEALTHY, seconds=180)
+
+
+def test_broker_that_takes_nothing(scene: Scene) -> None:
+    """Kafka answers and refuses: one replica where two must be in sync."""
+    topic = scene.definition.kafka.topic_of("order")
+    with scene.load():
+        scene.expect(Key.HEALTHY)
+        topics.alter_config(scene.definition.kafka, {topic: {"min.insync.replicas": "2"}})
+        try:
+            verdict = scene.expect(Key.SINK_NOT_ACKING)
+            assert "written since" in verdict.cause
+        finally:
+            topics.alter_config(scene.definition.kafka, {topic: {"min.insync.replicas": None}})
         scene.expect(Key.HEALTHY, seconds=180)
 
 

@@ -16,6 +16,7 @@ from watch_samples import (
     KAFKA,
     MIB,
     NOW,
+    SENDER,
     SLOT,
     WAL,
     WRITER,
@@ -548,6 +549,10 @@ def standby(**slot: object) -> Sample:
 
 def test_a_standby_with_a_synced_copy_is_healthy() -> None:
     assert verdict(standby(failover=True, synced=True, active_pid=None)).key is Key.HEALTHY
+    # While it is copied, a worker of the server's own holds it.
+    worker = replace(SENDER, pid=77, backend_type="slotsync worker", application="", reply_at=None)
+    copied = with_postgres(standby(failover=True, synced=True, active_pid=77), senders=(worker,))
+    assert verdict(copied).key is Key.HEALTHY
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,9 @@ def down_seconds(facts: Facts) -> float:
 def slot_taken(facts: Facts) -> Finding | None:
     """Another process holds the slot, so the connector cannot."""
     sender, slot, names = facts.sender, facts.slot, facts.names
-    if slot is None or sender is None or not _foreign(sender, names.connector_user):
+    if slot is None or sender is None or facts.is_copy:  # a copy is held by the slot sync worker
+        return None
+    if not _foreign(sender, names.connector_user):
         return None
     who = f"process {sender.pid}" + (f" of user {sender.user}" if sender.user else "")
     who += f", application {sender.application!r}" if sender.application else ""
