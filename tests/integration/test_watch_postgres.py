@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +19,10 @@ from outbox_pipeline.errors import Unreachable
 from outbox_pipeline.watch.sample import Names
 from outbox_pipeline.watch.sources.postgres import SETTINGS, PostgresSource
 
-MAJORS = (14, 15, 16, 17, 18)
+MAJORS = tuple(int(major) for major in os.environ.get("OUTBOX_TEST_MAJORS", "14 18").split())
+
+pytestmark = [pytest.mark.stack, pytest.mark.matrix]
+
 TABLE = """
 CREATE TABLE outbox (
     id uuid PRIMARY KEY DEFAULT gen_random_uuid(), position bigint GENERATED ALWAYS AS IDENTITY,

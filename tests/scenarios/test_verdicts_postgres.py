@@ -13,7 +13,7 @@ from psycopg import sql
 
 from fix_scenarios import Stage, renamed
 from fix_stack import Database, Stack
-from outbox_pipeline.watch.thresholds import MIB
+from outbox_pipeline.watch.thresholds import MIB, Thresholds
 from outbox_pipeline.watch.verdict import End, Key
 from replication_client import Manner
 
@@ -232,6 +232,21 @@ def test_backlog_that_shrinks(stage: Stage) -> None:
         stage.insert()
         stage.expect(Key.HEALTHY, stage.insert)
     assert "backlog" in verdict.cause
+
+
+def test_a_nightly_batch_is_no_alarm(stage: Stage) -> None:
+    """With the product's own thresholds: a large transaction is at most a backlog."""
+    stage.thresholds = Thresholds()
+    said = set()
+    with stage.consumer(Manner.CONFIRMS_COMMITS):
+        for rows in (10, 30_000, 10, 10):
+            stage.insert(rows)
+            for _ in range(4):
+                _, verdict = stage.look()
+                said.add(verdict.key)
+                time.sleep(0.2)
+        stage.expect(Key.HEALTHY, stage.insert)
+    assert said <= {Key.HEALTHY, Key.CATCHING_UP}
 
 
 def test_decoding_in_a_loop(stage: Stage) -> None:
