@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -26,14 +27,16 @@ from uuid_utils.compat import uuid7
 
 from outbox_consumers import Event, RetryStrategy, schema
 from outbox_consumers.durable import DurableInbox, Job, steps
+from outbox_consumers.durable.jobs import Putting
 from outbox_consumers.durable.lease import Pulse
 from outbox_consumers.durable.queue import Queue
 from outbox_consumers.durable.session import WorkerSession
 from outbox_consumers.durable.worker import Worker
+from outbox_consumers.session import Session
+from outbox_consumers.source import Source
 
 QUICK: Final = RetryStrategy(wait=0.05, exponential_wait=0)
 LEASE: Final = 1.0
-STEPS: Final = ("take", "effect", "finish", "commit", "flush", "fail")
 
 
 @dataclass(slots=True)
@@ -151,6 +154,12 @@ class Child:
         pid = self.process.pid
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
+    def shoot(self, chance: random.Random) -> None:
+        """Kill one of its processes."""
+        found = self.children()
+        if found:
+            os.kill(chance.choice(found), signal.SIGKILL)
+
     def frozen(self) -> bool:
         text = Path(f"/proc/{self.process.pid}/stat").read_text()
         return text.rsplit(")", 1)[1].split()[0] == "T"
@@ -228,9 +237,9 @@ def main(dsn: str, plan: dict[str, Any]) -> None:
     logging.basicConfig(level=logging.WARNING)
     fuse = Fuse(plan.get("step", ""), plan.get("times", 1), signal.Signals[plan.get("signal", "SIGKILL")])
     arm(fuse)
-    durable = bare(dsn, lease=plan.get("lease", LEASE))
+    durable = bare(dsn, lease=plan.get("lease", LEASE), **plan.get("settings", {}))
 
-    @durable.handler("Work", max_attempts=plan.get("max_attempts"))
+    @durable.handler(plan.get("kind", "Work"), max_attempts=plan.get("max_attempts"))
     def work(conn: psycopg.Connection[Any], event: Event) -> None:
         if plan.get("deadly") == event.data["n"]:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -244,56 +253,51 @@ def main(dsn: str, plan: dict[str, Any]) -> None:
 
     if plan.get("mute"):
         Pulse._beat = lambda self, conn: None  # type: ignore[method-assign]  # a lease nobody extends
-    if plan.get("fleet"):
+    if plan.get("receive"):
+        durable.receive()
+    elif plan.get("fleet"):
         durable.run(workers=plan["fleet"])
     else:
         durable.work()
 
 
 def arm(fuse: Fuse) -> None:
-    """Let the fuse hear of each step of the worker."""
-    finish, fail, commit, take, flush = (
-        Queue.finish, Queue.fail, WorkerSession.commit, Worker._take, Worker._flush,
-    )  # fmt: skip
-    ending = [False]
+    """Let the fuse hear of each step of worker and receiver."""
+    ending: list[object] = []  # a commit counts when it is that of a finished job
 
-    def counted_finish(self: Queue, *arguments: Any) -> int:
-        count = finish(self, *arguments)
-        ending[0] = True
+    def finished(self: object, result: object) -> None:
+        ending.append(self)
         fuse.after("finish")
-        return count
 
-    def counted_fail(self: Queue, *arguments: Any) -> bool:
-        done = fail(self, *arguments)
-        fuse.after("fail")
-        return done
-
-    def counted_commit(self: WorkerSession) -> None:
-        commit(self)
-        if ending[0]:
-            ending[0] = False
+    def committed(self: object, result: object) -> None:
+        if ending:
+            ending.clear()
             fuse.after("commit")
 
-    def counted_take(self: Worker) -> Any:
-        jobs = take(self)
-        if jobs:
+    def taken(self: object, result: object) -> None:
+        if result:
             fuse.after("take")
-        return jobs
 
-    def counted_flush(self: Worker) -> None:
-        some = bool(self._ended)
-        flush(self)
-        if some:
-            fuse.after("flush")
+    tap(Queue, "finish", finished)
+    tap(Queue, "fail", lambda self, result: fuse.after("fail"))
+    tap(WorkerSession, "commit", committed)
+    tap(Worker, "_take", taken)
+    tap(Worker, "_flush", lambda self, result: fuse.after("flush"))
+    tap(Putting, "put", lambda self, result: fuse.after("put"))
+    tap(Session, "commit", lambda self, result: fuse.after("received"))
+    tap(Source, "store", lambda self, result: fuse.after("store"))
 
-    for owner, name, function in (
-        (Queue, "finish", counted_finish),
-        (Queue, "fail", counted_fail),
-        (WorkerSession, "commit", counted_commit),
-        (Worker, "_take", counted_take),
-        (Worker, "_flush", counted_flush),
-    ):
-        setattr(owner, name, function)
+
+def tap(owner: type, name: str, listen: Callable[[object, object], None]) -> None:
+    """Call `listen` after each call of a method."""
+    method = getattr(owner, name)
+
+    def call(self: object, *arguments: object) -> object:
+        result = method(self, *arguments)
+        listen(self, result)
+        return result
+
+    setattr(owner, name, call)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from outbox_consumers.event import Event
 from outbox_consumers.inbox import DEFAULT_TABLE, claim, cursor_of
 from outbox_consumers.outage import Outside
 from outbox_consumers.retry import RetryStrategy
-from outbox_consumers.routes import Unknown
+from outbox_consumers.routes import Stale, Unknown
 from outbox_consumers.session import Database
 from outbox_consumers.settings import Start
 from outbox_consumers.signals import Stopping
@@ -86,6 +86,7 @@ class DurableInbox:
         batch_size: int = 1000,
         start: Start = "earliest",
         unknown: Unknown = "skip",
+        stale: Stale = "dead_letter",
         lease: float = 30.0,
         keep: float = 0.0,
         grace: float = 30.0,
@@ -115,7 +116,7 @@ class DurableInbox:
         if kafka is not None or topics:
             self._receiver = Consumer(
                 name, kafka=kafka or {}, topics=topics, dsn=dsn, table=table, batch_size=batch_size,
-                start=start, unknown=unknown, lock_timeout=lock_timeout,
+                start=start, unknown=unknown, stale=stale, lock_timeout=lock_timeout,
             )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -313,6 +314,8 @@ def _first(id: UUID, fresh: set[UUID]) -> bool:
 
 
 def _stop_when(stopping: Callable[[], bool], stop: Callable[[], None]) -> None:
-    while not stopping():
+    """Pass the word on, again and again: it may come before the receiver listens."""
+    while True:
         time.sleep(0.2)
-    stop()
+        if stopping():
+            stop()

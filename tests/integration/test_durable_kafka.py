@@ -1,0 +1,170 @@
+"""The durable inbox from Kafka: received at once, with deduplication, and handled later, each event once."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import KafkaException, TopicPartition
+
+from durable_lab import Lab, bare, until, working, write_effect
+from fix_consumer import Bench
+from outbox_consumers import Event, schema
+from outbox_consumers.durable import DurableInbox, steps
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def lab(bench: Bench, tmp_path: Path) -> Lab:
+    with psycopg.connect(bench.dsn, autocommit=True) as conn:
+        schema.apply(conn, steps())
+    return Lab(bench.dsn, tmp_path, put=bench.sent)
+
+
+def settings(bench: Bench) -> dict[str, Any]:
+    kafka = {
+        "bootstrap.servers": bench.server.kafka,
+        "group.id": bench.topic,
+        "session.timeout.ms": 6000,
+        "auto.commit.interval.ms": 200,
+    }
+    return {"kafka": kafka, "topics": [bench.topic]}
+
+
+@contextmanager
+def receiving(durable: DurableInbox) -> Iterator[None]:
+    thread = threading.Thread(target=durable.receive, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        durable.stop()
+        thread.join(30)
+    assert not thread.is_alive(), "the receiver does not stop"
+
+
+def committed(bench: Bench) -> int:
+    """Sum the offsets that the group has committed."""
+    client = KafkaConsumer({"bootstrap.servers": bench.server.kafka, "group.id": bench.topic})
+    try:
+        places = [TopicPartition(bench.topic, number) for number in range(bench.partitions)]
+        return sum(max(0, place.offset) for place in client.committed(places, timeout=20))
+    except KafkaException:
+        return -1  # a coordinator that has only just begun
+    finally:
+        client.close()
+
+
+def test_offsets_are_committed_while_handlers_still_work(bench: Bench, lab: Lab) -> None:
+    """A handler that takes longer than any poll interval holds up nobody."""
+    durable, held = bare(lab.dsn, **settings(bench)), threading.Event()
+
+    @durable.handler("Placed")
+    def placed(conn: psycopg.Connection[Any], event: Event) -> None:
+        held.wait(60)
+        write_effect(conn, event)
+
+    bench.send_many(300)
+    with working(durable, workers=2), receiving(durable):
+        until(lambda: committed(bench) == 300)
+        assert lab.effects() == []
+        held.set()
+        until(lambda: lab.left() == 0, 60)
+    lab.applied_once_in_order()
+
+
+def test_events_that_come_again_are_received_once(bench: Bench, lab: Lab) -> None:
+    """Every event three times, its copies anywhere behind it, of three types, through one statement."""
+    durable = bare(lab.dsn, **settings(bench))
+    for kind in ("Placed", "Paid", "Shipped"):
+        durable.handler(kind)(write_effect)
+    for number in range(900):
+        key, kind = f"k{number % 20}", ("Placed", "Paid", "Shipped")[number % 3]
+        bench.send({"n": number}, kind=kind, key=key, partition=number % 20 % 3)
+    copies = list(enumerate(bench.sent)) * 2
+    random.Random(5).shuffle(copies)
+    for number, one in copies:
+        kind = ("Placed", "Paid", "Shipped")[number % 3]
+        bench.send({"n": number}, kind=kind, key=f"k{number % 20}", id=one, partition=number % 20 % 3)
+    bench.flush()
+    del bench.sent[900:]
+    with receiving(durable), working(durable, workers=2):
+        until(lambda: committed(bench) == 2700, 60)
+        until(lambda: lab.left() == 0, 60)
+    lab.applied_once_in_order()
+
+
+def test_receiving_takes_few_round_trips(bench: Bench, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    durable = bare(lab.dsn, **settings(bench))
+    trips: list[object] = []
+    for kind in ("Placed", "Paid"):
+        durable.handler(kind)(write_effect)
+    for number in range(5000):
+        bench.send({"n": number}, kind=("Placed", "Paid")[number % 2], key=f"k{number % 50}")
+    bench.flush()
+    execute = psycopg.Cursor.execute
+
+    def counted(self: Any, *arguments: Any, **named: Any) -> Any:
+        if threading.current_thread() is receiver:
+            trips.append(arguments[0])
+        return execute(self, *arguments, **named)
+
+    receiver = threading.Thread(target=durable.receive, daemon=True)
+    monkeypatch.setattr(psycopg.Cursor, "execute", counted)
+    receiver.start()
+    until(lambda: lab.query("SELECT count(*) FROM inbox_job") == [(5000,)])
+    durable.stop()
+    receiver.join(30)
+    print(f"{len(trips) / 5000:.4f} round trips per event")
+    assert len(trips) / 5000 <= 0.1
+
+
+@pytest.mark.parametrize("step", ["put", "received", "store"])
+@pytest.mark.slow
+def test_a_receiver_killed_at_any_step(bench: Bench, lab: Lab, step: str) -> None:
+    bench.send_many(2000)
+    plan = {"receive": True, "settings": settings(bench) | {"batch_size": 100}, "kind": "Placed"}
+    for times in (1, 4):
+        dying = lab.worker(step=step, times=times, **plan)
+        assert dying.ends(60) == -signal.SIGKILL, dying.said()
+    durable = bare(lab.dsn, **settings(bench))
+    durable.handler("Placed")(write_effect)
+    with receiving(durable), working(durable, workers=2):
+        until(lambda: len(lab.effects()) >= 2000 and committed(bench) == 2000, 90)
+    lab.applied_once_in_order()
+
+
+@pytest.mark.slow
+def test_a_whole_fleet_under_fire(bench: Bench, lab: Lab) -> None:
+    """Receiver and workers in processes, each killed at random: 0 lost, 0 twice, order kept, by ids."""
+    plan = {"fleet": 2, "settings": settings(bench) | {"batch_size": 100}, "kind": "Placed", "lease": 30}
+    fleet, chance = lab.worker(**plan), random.Random(7)
+    try:
+        for _ in range(6):
+            first = len(bench.sent)
+            for number in range(first, first + 500):
+                bench.send({"n": number}, key=f"k{number % 20}")
+            bench.flush()
+            enough = len(bench.sent) - 400
+            until(partial(applied, lab, enough), 60)
+            fleet.shoot(chance)
+        until(lambda: len(lab.effects()) >= 3000, 90)
+        assert fleet.stops() == 0, fleet.said()
+    finally:
+        fleet.kill()
+    lab.applied_once_in_order()
+    assert lab.left() == 0
+
+
+def applied(lab: Lab, count: int) -> bool:
+    return len(lab.effects()) >= count
