@@ -58,7 +58,7 @@ def publish(
     n: int,
     kafka: Kafka,
     destinations: Destinations,
-) -> None:
+) -> int | None:
     """Make the records of a batch and publish them; runs in a thread.
 
     Raises RefusedBatch, TopicUnavailable, Fenced, Abandoned and Unreachable.
@@ -68,6 +68,7 @@ def publish(
     for at, made in enumerate(records):
         _check_size(at, made, limits[made.topic])
     producer.send(records, n)
+    return None
 
 
 def _check_size(at: int, made: Record, limit: int | None) -> None:

@@ -18,6 +18,9 @@ from outbox_pipeline.errors import DefinitionError, OutboxError, Unreachable
 
 # How long one call waits before the worker's wishes are looked at again.
 CALL_SECONDS: Final = 1.0
+# A call that has not come back after this never will: librdkafka 2.16 sometimes loses
+# send_offsets_to_transaction when the broker is killed under it (measured).
+STUCK_SECONDS: Final = 8.0
 _OFFSET_UNKNOWN: Final = -1001
 _FORBIDDEN: Final = frozenset(
     {
@@ -58,7 +61,13 @@ class ShardProducer:
         self._progress = progress
         self._topic = topic
         self._shard = shard
+        self._calling_since: float | None = None
         self.abandoned = Event()
+
+    def stuck(self, now: float) -> bool:
+        """Tell whether a call to the client is lost, `now` being time.monotonic()."""
+        since = self._calling_since
+        return since is not None and now - since > STUCK_SECONDS
 
     def take_over(self) -> int | None:
         """Fence whoever had the shard, and read the number of its last committed batch.
@@ -114,9 +123,11 @@ class ShardProducer:
     def _call(self, call: Callable[[float], Any]) -> None:
         """Repeat a transactional call until it has an answer."""
         while not self.abandoned.is_set():
+            self._calling_since = time.monotonic()
             try:
                 call(CALL_SECONDS)
             except KafkaException as error:
+                self._calling_since = None
                 reason = error.args[0]
                 _check_rights(reason)
                 if reason.fatal():
@@ -128,6 +139,7 @@ class ShardProducer:
                     raise Fenced(reason.str()) from error
                 time.sleep(0.01)
             else:
+                self._calling_since = None
                 return
         raise Abandoned("the worker has to go")
 
@@ -139,6 +151,10 @@ class PlainProducer:
         self._producer = Producer(config)
         self.abandoned = Event()
         self._failed: list[tuple[int, KafkaError]] = []
+
+    def stuck(self, now: float) -> bool:
+        """Never: flush keeps to its time-out."""
+        return False
 
     def take_over(self) -> int | None:
         """Know nothing: the batch of the predecessor is sent again."""

@@ -126,14 +126,16 @@ def _work(definition: Definition, shards: int, settings: Settings, channel: Conn
         stop.set()
         waiter.wake()
 
+    def tell(message: object) -> None:
+        with contextlib.suppress(OSError):  # the parent is gone
+            channel.send(message)
+
     Thread(target=listen, daemon=True).start()
-    worker = Worker(
-        definition, names_of(definition), shards, settings, say=channel.send, waiter=waiter, stop=stop
-    )
+    worker = Worker(definition, names_of(definition), shards, settings, say=tell, waiter=waiter, stop=stop)
     try:
         worker.run()
     except OutboxError as error:
-        channel.send(error)
+        tell(error)
     finally:
-        channel.send(worker.counters)
+        tell(worker.counters)
         channel.close()

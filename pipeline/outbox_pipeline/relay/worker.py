@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from threading import Event
-from typing import Final
+from concurrent.futures import Future
+from threading import Event, Thread
+from typing import Any, Final
 
 import psycopg
 from confluent_kafka import Consumer, KafkaException
@@ -78,7 +78,6 @@ class Worker:
         self._pace = Pace()
         self._next_look = 0.0
         self._next_read = 0.0
-        self._pool = ThreadPoolExecutor(max_workers=shards, thread_name_prefix="shard")
         try:
             self._progress = Consumer(progress_config(definition, names))
         except (KafkaException, ValueError, TypeError) as error:
@@ -110,7 +109,6 @@ class Worker:
                     self._abandon()
                     session.close()
         finally:
-            self._pool.shutdown()
             self._progress.close()
         return self.counters
 
@@ -193,15 +191,31 @@ class Worker:
             producer = ShardProducer(config, self._progress, self._names.progress_topic, shard)
         else:
             producer = PlainProducer(config)
-        future = self._pool.submit(producer.take_over)
-        future.add_done_callback(self._waiter.wake)
-        self._mine[shard] = Carriage(shard, producer, future)
+        self._mine[shard] = Carriage(shard, producer, self._in_thread(producer.take_over))
+
+    def _in_thread(self, function: Callable[..., int | None], *args: Any) -> Future[int | None]:
+        """Run what waits for Kafka beside us. A daemon: a call that is lost must not keep the process."""
+        future: Future[int | None] = Future()
+
+        def work() -> None:
+            try:
+                future.set_result(function(*args))
+            except BaseException as error:
+                future.set_exception(error)
+            self._waiter.wake()
+
+        Thread(target=work, daemon=True).start()
+        return future
 
     # -- what comes back from Kafka ------------------------------------------------------------------
 
     def _collect(self, session: Session) -> None:
         for carriage in list(self._mine.values()):
             future = carriage.future
+            if carriage.producer.stuck(time.monotonic()):
+                carriage.producer.abandoned.set()
+                self._replace_producer(session, carriage, Fenced("the Kafka client does not come back"))
+                continue
             if future is None or not future.done():
                 continue
             carriage.future = None
@@ -287,7 +301,7 @@ class Worker:
             self._finished(carriage)
             return
         carriage.phase = Phase.SENDING
-        carriage.future = self._pool.submit(
+        carriage.future = self._in_thread(
             publish,
             carriage.producer,
             carriage.rows,
@@ -295,7 +309,6 @@ class Worker:
             self._definition.kafka,
             self._destinations,
         )
-        carriage.future.add_done_callback(self._waiter.wake)
 
     def _look_for_rows(self, session: Session) -> None:
         """Ask once which shards have rows."""
