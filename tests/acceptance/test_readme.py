@@ -23,8 +23,8 @@ READMES = [
     "scripts/README.md",
 ]
 STACK = "readme"
-# Run by other tests, or the very thing that runs this test.
-ELSEWHERE = re.compile(r"^(make |scripts/stack down|docker )")
+# Run by other tests (a consumer runs until it is told to stop), or the very thing that runs this test.
+ELSEWHERE = re.compile(r"^(make |scripts/stack down|docker |outboxctl consume )")
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
@@ -33,6 +33,12 @@ def blocks(readme: str, language: str) -> list[str]:
     """Return the fenced blocks of one language, in order."""
     text = (ROOT / readme).read_text("utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
+
+
+def expecting(line: str) -> str:
+    """Turn a comment `# exits N` behind a command into a check of its exit code."""
+    command, _, code = line.partition("# exits ")
+    return f"{command} || test $? -eq {code.split()[0]}" if code else line
 
 
 def make_targets() -> set[str]:
@@ -49,7 +55,7 @@ def shell_environment() -> Iterator[dict[str, str]]:
 
 def test_commands_run_as_written(shell_environment: dict[str, str]) -> None:
     lines = [
-        line
+        expecting(line)
         for readme in READMES
         for block in blocks(readme, "sh")
         for line in re.sub(r"\\\n\s*", " ", block).splitlines()
@@ -72,7 +78,7 @@ def test_commands_run_as_written(shell_environment: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("readme", READMES)
 def test_make_targets_exist(readme: str) -> None:
-    named = set(re.findall(r"\bmake ([a-z-]+)", (ROOT / readme).read_text("utf-8")))
+    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", (ROOT / readme).read_text("utf-8"), re.M))
     assert named - make_targets() == set()
 
 
