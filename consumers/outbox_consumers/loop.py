@@ -4,7 +4,7 @@
             --> together: one transaction --ok--> store offsets
                                  |fails
                                  v
-            --> one by one, in order --ok--> store
+            --> halves of it, down to one by one, in order --ok--> store
                                  |fails
                                  v
                     hold this partition from here, with a growing delay
@@ -41,6 +41,7 @@ log = logging.getLogger("outbox_consumers")
 
 POLL_SECONDS: Final = 0.5
 IN_PLACE_RETRIES: Final = 2  # of a whole batch, after a deadlock and the like
+FEW: Final = 32  # records that are tried one by one at once
 PIPELINE_CHANCES: Final = 3
 DRAIN_SECONDS: Final = 1.0
 WINDOW_SECONDS: Final = 60.0
@@ -133,24 +134,28 @@ class Loop:
         if self._outage.waiting():
             self._backlog.hold_each(messages, self._outage.back_at)
             return
-        events = self._effects.read(messages)
-        if not events:
-            self._counters.skipped += len(messages)
-            self._store(messages)
-            return
-        failure = self._together_unless_deadly(messages, events, deadline)
+        failure = self._whole(messages, deadline)
         for retry in range(IN_PLACE_RETRIES):
             if failure is None or not is_transient(failure) or self._outage.explains(failure):
                 break
             self._counters.transient += 1
             self._outside.sleep(0.05 * (retry + self._outside.chance()))
-            failure = self._together(messages, events, deadline)
+            failure = self._whole(messages, deadline)
         if failure is None:
             return
         if self._outage.explains(failure):
             self._hold_for_database(messages, failure)
         else:
-            self._one_by_one(messages, deadline, failure)
+            self._find(messages, deadline, failure)
+
+    def _whole(self, messages: Sequence[Message], deadline: float) -> Exception | None:
+        """Apply records in one transaction and store their offsets, or say why not."""
+        events = self._effects.read(messages)
+        if events:
+            return self._together_unless_deadly(messages, events, deadline)
+        self._counters.skipped += len(messages)
+        self._store(messages)
+        return None
 
     def _together_unless_deadly(
         self, messages: Sequence[Message], events: Sequence[Event], deadline: float
@@ -197,11 +202,38 @@ class Loop:
         )
         self._backlog.hold_each(messages[cut:], self._outside.clock())
 
-    def _one_by_one(self, messages: list[Message], deadline: float, cause: Exception) -> None:
-        """Find the event that fails; hold its partition from there on, apply all others."""
+    def _find(self, messages: list[Message], deadline: float, cause: Exception) -> None:
+        """Find the events that make a batch fail; hold their partitions from there on, apply all others."""
         log.info("a batch failed (%s: %s), looking for the event", type(cause).__name__, cause)
         before = self._troubles()
         self._effects.expect_duplicates()
+        if isinstance(cause, ProcessKiller):
+            self._one_by_one(messages, deadline)
+            return
+        self._halve(messages, deadline)
+        if self._troubles() == before:
+            self._note_miss(cause)
+
+    def _halve(self, messages: list[Message], deadline: float) -> None:
+        """Apply a batch that failed as two; a few records one by one. One bad event costs two batches."""
+        if len(messages) <= FEW:
+            self._one_by_one(messages, deadline)
+            return
+        middle = len(messages) // 2
+        for part in (messages[:middle], messages[middle:]):
+            half = self._backlog.queue_behind(part)
+            if not half:
+                continue
+            if self._outside.clock() > deadline or self._outage.waiting():
+                self._backlog.hold_each(half, self._outside.clock())
+                continue
+            failure = self._whole(half, deadline)
+            if failure is not None and self._outage.explains(failure):
+                self._hold_for_database(half, failure)
+            elif failure is not None:
+                self._halve(half, deadline)
+
+    def _one_by_one(self, messages: list[Message], deadline: float) -> None:
         for at, message in enumerate(messages):
             now = self._outside.clock()
             if now > deadline or self._outage.waiting():
@@ -211,8 +243,6 @@ class Loop:
                 self._backlog.queue_behind([message])
             elif self._singles.apply(message, NONE):
                 self._store([message])
-        if self._troubles() == before and not isinstance(cause, ProcessKiller):
-            self._note_miss(cause)
 
     def _drain_parked(self, deadline: float) -> None:
         """Handle parked events that are due, about once a second; look at the window once a minute."""

@@ -250,3 +250,22 @@ def test_a_copy_of_a_dead_letter_goes_to_its_topic_before_the_offset_is_stored(b
     assert headers["kafka_dlt-exception-fqcn"] == b"builtins.RuntimeError"
     assert headers["kafka_dlt-exception-message"] == b"broken 1"
     assert event_id in bench.sent
+
+
+def test_a_bad_event_in_a_large_batch_costs_few_single_transactions(bench: Bench) -> None:
+    broken = Broken(700)
+    app = bench.app(retry=TWICE)
+
+    @app.handler("Placed")
+    def placed(conn: psycopg.Connection[Any], event: Event) -> None:
+        write_effect(conn, event)
+        if event.data["n"] in broken.numbers:
+            raise Reject("never")
+
+    for n in range(1000):
+        bench.send({"n": n}, partition=0)
+    bench.flush()
+    with running(app):
+        until(lambda: app.counters.processed == 999)
+    assert app.counters.singles <= 100
+    assert bench.effects() == [n for n in range(1000) if n != 700]
