@@ -43,6 +43,7 @@ from outbox_consumers.routes import (
     Routes,
     Stale,
     Unknown,
+    Upcast,
 )
 from outbox_consumers.session import Database, Session
 from outbox_consumers.settings import Start, checked, poll_budget
@@ -55,6 +56,7 @@ log = logging.getLogger("outbox_consumers")
 
 H = TypeVar("H", bound=Handler | AsyncHandler)
 B = TypeVar("B", bound=BatchHandler | AsyncBatchHandler)
+U = TypeVar("U", bound=Upcast)
 
 
 class Consumer:
@@ -124,7 +126,12 @@ class Consumer:
         return f"<Consumer {self.name} of {', '.join(self.topics)}>"
 
     def handler(
-        self, event_type: str, *, on_failure: OnFailure = "block", pipeline: bool = True
+        self,
+        event_type: str,
+        *,
+        on_failure: OnFailure = "block",
+        pipeline: bool = True,
+        version: int | None = None,
     ) -> Callable[[H], H]:
         """Register a function `(conn, event)` for an event type.
 
@@ -141,30 +148,64 @@ class Consumer:
         again for ever; "park" lets only the events of its key wait, in a table, and tries again from
         there; "dead_letter" gives it up and "stop" ends the consumer once the attempts of the
         RetryStrategy are used up (5 where it names none).
+
+        `version` is the version of `event.data` that the handler wants; older ones are upcast, others
+        rejected. Without it the handler gets what the upcasts lead to.
         """
 
         def register(function: H) -> H:
-            self._routes.add(Route(event_type, function, 0, pipeline, on_failure))
+            self._routes.add(self._route(event_type, function, 0, pipeline, on_failure, version))
             return function
 
         return register
 
     def batch_handler(
-        self, event_type: str, *, max_size: int = 1000, on_failure: OnFailure = "block"
+        self,
+        event_type: str,
+        *,
+        max_size: int = 1000,
+        on_failure: OnFailure = "block",
+        version: int | None = None,
     ) -> Callable[[B], B]:
         """Register a function `(conn, events)` that gets up to `max_size` events of a type in one call.
 
         Five to ten times faster than one call per event when it writes them with one statement. When it
-        raises, it is called again with each event alone. `on_failure` as for `handler`.
+        raises, it is called again with fewer events, at last with each alone. `on_failure` and `version`
+        as for `handler`.
         """
 
         def register(function: B) -> B:
             if max_size < 1:
                 raise UsageError(f"max_size={max_size}: a batch holds at least one event")
-            self._routes.add(Route(event_type, function, max_size, False, on_failure))
+            self._routes.add(self._route(event_type, function, max_size, False, on_failure, version))
             return function
 
         return register
+
+    def upcast(self, event_type: str, *, from_version: int) -> Callable[[U], U]:
+        """Register a function `(data)` that turns a payload of `from_version` into one of the next.
+
+        Upcasts form a chain: an event of version 1 goes through those from 1, 2, ... The payload on the
+        wire stays as it is.
+        """
+
+        def register(function: U) -> U:
+            self._routes.upcast(event_type, from_version, function)
+            return function
+
+        return register
+
+    def _route(
+        self,
+        event_type: str,
+        function: Callable[[Any, Any], object],
+        batch_of: int,
+        pipeline: bool,
+        on_failure: OnFailure,
+        version: int | None,
+    ) -> Route:
+        upcasts = self._routes.upcasts_of(event_type)
+        return Route(event_type, function, batch_of, pipeline, on_failure, version, upcasts)
 
     def run(self) -> None:
         """Consume until SIGTERM or SIGINT, or `stop`; finish the transaction at hand, then leave the group.

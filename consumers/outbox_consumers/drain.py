@@ -75,6 +75,7 @@ class Drain:
         route = self._routes.find(header(headers_of(parked.event.message), TYPE_HEADER, 1))
         if route is None:
             raise Reject("no handler for this event type any more")
+        parked.event._route = route
         return route
 
     def _failed(self, parked: ParkedEvent, error: Exception) -> None:

@@ -142,7 +142,7 @@ class Event:
 
     @property
     def version(self) -> int:
-        """Version of the payload's shape. 1 for a record that does not say."""
+        """Version of the payload's shape as it was written. 1 for a record that does not say."""
         text = self._text("event_version", 2)
         try:
             return int(text) if text else 1
@@ -160,17 +160,36 @@ class Event:
 
     @property
     def data(self) -> Any:
-        """The payload, parsed; None for a tombstone. Raises UnreadablePayload when it is no JSON."""
+        """The payload, parsed, in the version the handler wants; None for a tombstone.
+
+        Raises UnreadablePayload when it is no JSON, or of a version that nothing leads from to that one.
+        """
         try:
             return self._data
         except AttributeError:
             pass
         value = self.message.value()
         try:
-            self._data = None if value is None else json.loads(value)
+            data = None if value is None else json.loads(value)
         except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are both ValueErrors
             raise UnreadablePayload(f"the payload of {self!r} is no JSON: {error}") from None
+        self._data = data if data is None else self._upcast(data)
         return self._data
+
+    def _upcast(self, data: Any) -> Any:
+        """Bring the payload to the version the handler wants, step by step."""
+        route = getattr(self, "_route", None)
+        if route is None or (route.version is None and not route.upcasts):
+            return data
+        version = self.version
+        while version in route.upcasts and (route.version is None or version < route.version):
+            data = route.upcasts[version](data)
+            version += 1
+        if route.version is not None and version != route.version:
+            raise UnreadablePayload(
+                f"the payload of {self!r} has version {self.version}, its handler wants {route.version}"
+            )
+        return data
 
     @property
     def payload(self) -> bytes | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from psycopg import AsyncConnection, Connection
@@ -18,6 +18,7 @@ Handler: TypeAlias = Callable[[Connection[Any], Event], object]
 BatchHandler: TypeAlias = Callable[[Connection[Any], Sequence[Event]], object]
 AsyncHandler: TypeAlias = Callable[[AsyncConnection[Any], Event], Awaitable[object]]
 AsyncBatchHandler: TypeAlias = Callable[[AsyncConnection[Any], Sequence[Event]], Awaitable[object]]
+Upcast: TypeAlias = Callable[[Any], Any]
 OnFailure: TypeAlias = Literal["block", "park", "dead_letter", "stop"]
 Unknown: TypeAlias = Literal["skip", "dead_letter", "fail"]
 Stale: TypeAlias = Literal["dead_letter", "process", "skip"]
@@ -35,6 +36,8 @@ class Route:
     batch_of: int
     pipeline: bool
     on_failure: OnFailure = "block"
+    version: int | None = None  # of the payload that the handler wants; None: whatever comes
+    upcasts: Mapping[int, Upcast] = field(default_factory=dict)  # by the version they start from
 
     def call(self, conn: Connection[Any], event: Event) -> None:
         """Hand one event to the handler."""
@@ -60,6 +63,7 @@ class Routes:
         if stale not in get_args(Stale):
             raise UsageError(f"stale={stale!r}", remedy="say dead_letter, process or skip")
         self.by_type: dict[object, Route] = {}  # by the header's bytes
+        self._upcasts: dict[str, dict[int, Upcast]] = {}
         self.fallback = {"skip": None, "dead_letter": _REJECT_UNKNOWN, "fail": _FAIL_UNKNOWN}[unknown]
         self.trusts_stale = stale == "process"
         self.stale = _REJECT_STALE if stale == "dead_letter" else None
@@ -81,6 +85,17 @@ class Routes:
         if key in self.by_type:
             raise UsageError(f"two handlers for {route.event_type}", remedy="keep one of them")
         self.by_type[key] = route
+
+    def upcast(self, event_type: str, from_version: int, function: Upcast) -> None:
+        """Register how a payload of one version becomes one of the next."""
+        steps = self.upcasts_of(event_type)
+        if from_version in steps:
+            raise UsageError(f"two upcasts of {event_type} from version {from_version}")
+        steps[from_version] = function
+
+    def upcasts_of(self, event_type: str) -> dict[int, Upcast]:
+        """Give the upcasts of an event type; those that are registered later appear in it."""
+        return self._upcasts.setdefault(event_type, {})
 
     def find(self, event_type: bytes | None) -> Route | None:
         """Find the handler of an event type as it stands in the record's header."""

@@ -42,6 +42,7 @@ def run(
         elif queue_of(event) in parked:
             result.parked += 1
         else:
+            event._route = route
             try:
                 _one(route, consumer, table, conn, event, result)
             except Reject as reason:
