@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +18,7 @@ from uuid_utils.compat import uuid7
 from durable_lab import Lab, bare, until, working, write_effect
 from fix_stack import Database
 from outbox_consumers import Event, Reject, Skip, schema
-from outbox_consumers.durable import DurableInbox, Job, steps, tables, worker
-from outbox_consumers.durable.queue import Queue
+from outbox_consumers.durable import DurableInbox, Job, steps
 from outbox_consumers.errors import InboxUnusable, Unreachable, UsageError
 
 pytestmark = pytest.mark.stack
@@ -329,167 +325,6 @@ def test_a_handler_that_works_on_after_its_time_commits_nothing(lab: Lab) -> Non
     assert durable.counters.fenced == 1
     with psycopg.connect(lab.dsn) as conn:
         assert [job.error for job in durable.dead(conn)] == ["took longer than 0.3 s"]
-
-
-# -- Leases --------------------------------------------------------------------------------------------
-
-
-def test_a_lost_lease_fences_by_token_alone(lab: Lab) -> None:
-    """As where ending the session of the dead worker is not possible: its statements find nothing."""
-    lab.jobs(1)
-    queue = Queue("billing", "inbox", 0)
-    with psycopg.connect(lab.dsn, autocommit=True) as conn:
-        (one,), (two,) = conn.execute(
-            "INSERT INTO inbox_worker (consumer, name, alive_until, backend)"
-            " VALUES ('billing', 'one', 'infinity', 0), ('billing', 'two', 'infinity', 0) RETURNING id"
-        ).fetchall()
-        with conn.transaction():
-            queue.sort(conn)
-        [before] = queue.take(conn, one, 10)
-        assert queue.take(conn, two, 10) == []
-        assert queue.give_back(conn, one, [before]) == 1
-        [now] = queue.take(conn, two, 10)
-        assert now.token == before.token + 1
-        assert queue.finish(conn, one, [before]) == 0
-        assert not queue.fail(conn, one, before, 1, "x", 0)
-        assert not queue.bury(conn, one, before, 1, "x")
-        assert queue.give_back(conn, one, [before]) == 0
-        assert queue.finish(conn, two, [now]) == 1
-        assert queue.finish(conn, two, [now]) == 0
-        assert queue.take(conn, 0, 10) == []
-
-
-@pytest.mark.slow
-def test_a_job_that_kills_its_workers_is_given_up(lab: Lab) -> None:
-    """The jobs that were in the same hands are not blamed for it."""
-    lab.jobs(20, keys=20)
-    for _ in range(3):  # the first time nobody knows which of the jobs it was
-        assert lab.worker(deadly=5, max_attempts=2).ends() == -signal.SIGKILL
-    survivor = lab.worker(deadly=5, max_attempts=2)
-    until(lambda: lab.left() == 0)
-    assert survivor.stops() == 0, survivor.said()
-    with psycopg.connect(lab.dsn) as conn:
-        [job] = bare(lab.dsn).dead(conn)
-    assert (job.event.data["n"], job.attempts, job.error) == (5, 2, "its worker died each time")
-    assert sorted(lab.effects()) == [n for n in range(20) if n != 5]
-
-
-def test_what_waits_behind_a_slow_job_is_given_to_others(lab: Lab) -> None:
-    durable, slow = bare(lab.dsn, lease=30.0), threading.Event()
-
-    @durable.handler("Work")
-    def work(conn: psycopg.Connection[Any], event: Event) -> None:
-        if event.data["n"] == 7:
-            assert slow.wait(20)
-        write_effect(conn, event)
-
-    lab.jobs(40, keys=40)
-    with working(durable, workers=2):
-        until(lambda: len(lab.effects()) == 39, 15)
-        slow.set()
-        until(lambda: lab.left() == 0)
-    lab.applied_once_in_order()
-
-
-def test_a_handler_that_only_waits_holds_no_transaction(lab: Lab) -> None:
-    durable, states = bare(lab.dsn), []
-
-    @durable.handler("Work")
-    def work(conn: psycopg.Connection[Any], event: Event) -> None:
-        look, pid = "SELECT state FROM pg_stat_activity WHERE pid = %s", conn.info.backend_pid
-        until(lambda: lab.query(look, pid) == [("idle",)])
-        states.append("idle")
-        with conn.transaction():
-            write_effect(conn, event)
-        states.append(lab.query(look, pid)[0][0])
-
-    lab.jobs(1)
-    finish(lab, durable)
-    assert states == ["idle", "idle in transaction"]
-    lab.applied_once_in_order()
-
-
-def test_a_block_in_a_handler_is_a_part_of_its_transaction(lab: Lab) -> None:
-    """Also where it is the first thing the handler does: what fails afterwards undoes it."""
-    durable = bare(lab.dsn)
-
-    @durable.handler("Work")
-    def work(conn: psycopg.Connection[Any], event: Event) -> None:
-        with conn.transaction():
-            write_effect(conn, event)
-        if event.attempt == 1:
-            raise RuntimeError("after the block")
-
-    lab.jobs(3)
-    finish(lab, durable)
-    lab.applied_once_in_order()
-
-
-def test_an_asynchronous_handler(lab: Lab) -> None:
-    durable = bare(lab.dsn)
-
-    @durable.handler("Work")
-    async def work(conn: psycopg.AsyncConnection[Any], event: Event) -> None:
-        async with conn.transaction():
-            await conn.execute(
-                "INSERT INTO effect (event_id, key, n) VALUES (%s, %s, %s)",
-                (event.id, event.key, event.data["n"]),
-            )
-        await asyncio.sleep(0)
-        if event.attempt == 1:
-            raise RuntimeError("after the block")
-
-    lab.jobs(3)
-    finish(lab, durable)
-    lab.applied_once_in_order()
-
-
-# -- Waking up and tidying up --------------------------------------------------------------------------
-
-
-def test_a_put_wakes_a_worker_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "POLL_SECONDS", 60)
-    durable = lab.inbox(lease=60)
-    with working(durable):
-        for n in range(3):
-            until(lambda: lab.query("SELECT count(*) FROM inbox_worker") == [(1,)])
-            lab.jobs(1)
-            until(partial(done, lab, n + 1), 10)
-
-
-def done(lab: Lab, count: int) -> bool:
-    return len(lab.effects()) == count
-
-
-def test_polling_finds_what_no_message_tells_of(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "channel", lambda *_: "another")
-    with working(lab.inbox()):
-        monkeypatch.undo()
-        until(lambda: lab.query("SELECT count(*) FROM inbox_worker") == [(1,)])
-        lab.jobs(1)
-        until(lambda: len(lab.effects()) == 1)
-
-
-def test_done_jobs_are_kept_for_as_long_as_wanted(lab: Lab) -> None:
-    durable = lab.inbox(keep=2.0)
-    lab.jobs(30)
-    with working(durable):
-        until(lambda: lab.left() == 0)
-        assert lab.states() == {"done": 30}
-        until(lambda: lab.states() == {})
-    lab.applied_once_in_order()
-
-
-def test_queues_whose_head_was_deleted_by_hand_are_mended(lab: Lab) -> None:
-    durable = lab.inbox()
-    lab.jobs(40, keys=4)
-    with psycopg.connect(lab.dsn) as conn:
-        Queue("billing", "inbox", 0).sort(conn)
-    lab.run("DELETE FROM inbox_job WHERE state = 'ready' AND queue IS NOT NULL")
-    with psycopg.connect(lab.dsn) as conn:
-        assert durable.mend(conn) == 4
-    finish(lab, durable)
-    assert len(lab.effects()) == 36
 
 
 # -- What cannot work ----------------------------------------------------------------------------------

@@ -12,7 +12,16 @@ from outbox_consumers import sql
 from outbox_consumers.inbox import DEFAULT_TABLE
 from outbox_consumers.schema import Step
 
-INDEXES: Final = ("ready", "head", "behind", "new", "later", "leased", "ended")
+# What each index is for, and the statement that makes it.
+INDEXES: Final = {
+    "ready": "durable_create_ready_index",
+    "head": "durable_create_head_index",
+    "behind": "durable_create_behind_index",
+    "new": "durable_create_new_index",
+    "later": "durable_create_later_index",
+    "leased": "durable_create_leased_index",
+    "ended": "durable_create_ended_index",
+}
 # PostgreSQL cuts names after 63 bytes; a cut name could be somebody else's.
 _ROOM: Final = 40
 
@@ -40,8 +49,8 @@ def channel(inbox: str, consumer: str) -> str:
 def steps(table: str = DEFAULT_TABLE, roles: Sequence[str] = ()) -> tuple[Step, ...]:
     """List what a durable inbox takes beside the inbox itself. Every statement may be run again."""
     indexes = (
-        Step("index", name, _index(f"durable_create_{what}_index", table, name))
-        for what, name in zip(INDEXES, index_names(table), strict=True)
+        Step("index", name, _index(statement, table, name))
+        for statement, name in zip(INDEXES.values(), index_names(table), strict=True)
     )
     grants = (
         Step("rights", f"of {role} on {table}_job", _grant(table, role)) for role in roles

@@ -1,0 +1,151 @@
+"""The durable inbox without a server: who waits for whom, what is in hand, what is refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from uuid_utils.compat import uuid7
+
+from outbox_consumers import Event
+from outbox_consumers.durable import DurableInbox, Job, tables
+from outbox_consumers.durable.hand import Hand, Running
+from outbox_consumers.durable.jobs import Leased, columns, queue_of
+from outbox_consumers.durable.lines import places
+from outbox_consumers.errors import UsageError
+
+
+def leased(position: int) -> Leased:
+    return Leased(position, 1, 0, False, 0, Event("Work", key="k"))
+
+
+# -- Queues --------------------------------------------------------------------------------------------
+
+
+def test_the_first_of_an_idle_queue_becomes_its_head() -> None:
+    decided = places([(1, b"a"), (2, b"b"), (3, b"a")], {}, set())
+    assert decided.heads == [1, 2]
+    assert decided.behind == [3]
+
+
+def test_others_wait_only_behind_a_head_that_cannot_end_meanwhile() -> None:
+    decided = places([(5, b"held"), (6, b"ending"), (7, b"held")], {b"held": 1, b"ending": 2}, {1})
+    assert decided.heads == []
+    assert decided.behind == [5, 7]
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), max_size=30),
+    st.dictionaries(st.sampled_from([b"a", b"b", b"c"]), st.integers(-9, -1)),
+    st.sets(st.integers(-9, -1)),
+)
+def test_no_queue_ever_gets_a_second_head(
+    queues: list[bytes], heads: dict[bytes, int], held: set[int]
+) -> None:
+    new = list(enumerate(queues, start=1))
+    decided, queue = places(new, heads, held), dict(new)
+    made = [queue[position] for position in decided.heads]
+    assert len(made) == len(set(made))
+    assert not set(made) & set(heads)
+    for position in decided.behind:
+        assert queue[position] in made or heads[queue[position]] in held
+    assert len(decided.heads) + len(decided.behind) == sum(
+        1 for name in queues if name not in heads or heads[name] in held
+    )
+
+
+def test_a_queue_is_a_topic_and_a_key() -> None:
+    assert queue_of(Event("Work", key="")) is None
+    assert queue_of(Event("Work", key="k", topic="orders")) == b"orders\0k"
+    long_one, other = ("x" * 300, "x" * 301)
+    assert len(queue_of(Event("Work", key=long_one)) or b"") == 32
+    assert queue_of(Event("Work", key=long_one)) != queue_of(Event("Work", key=other))
+
+
+# -- Jobs ----------------------------------------------------------------------------------------------
+
+
+def test_a_job_becomes_the_row_of_its_event() -> None:
+    job = Job(
+        "Work", {"n": 1}, key="k", id=(one := uuid7()), priority=3, run_at=datetime(2026, 1, 1, tzinfo=UTC)
+    )
+    row: dict[str, Any] = columns("billing", [job.event()], [job])
+    assert row["queues"] == [b"\0k"]
+    assert row["priorities"] == [3]
+    assert row["due"] == [job.run_at]
+    assert row["types"] == ["Work"]
+    assert row["payloads"] == [b'{"n": 1}']
+    assert one.bytes in row["ids"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"type": ""}, {"type": "a\0b"}, {"priority": 1 << 15}, {"run_at": datetime(2026, 1, 1)}]
+)
+def test_a_job_that_cannot_be_right_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        Job(**({"type": "Work"} | wrong))
+
+
+def test_each_put_without_an_id_is_a_job_of_its_own() -> None:
+    job = Job("Work")
+    assert job.event().id != job.event().id
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"lease": 0.5}, {"grace": -1}, {"keep": -1}, {"name": ""}, {"name": "a\0"}]
+)
+def test_a_durable_inbox_that_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        DurableInbox(**({"name": "billing"} | wrong))
+
+
+def test_topics_need_kafka() -> None:
+    with pytest.raises(UsageError, match=r"bootstrap\.servers"):
+        DurableInbox("billing", topics=["orders"])
+    with pytest.raises(UsageError, match="no topics"):
+        DurableInbox("billing").receive()
+    with pytest.raises(UsageError, match="no handlers"):
+        DurableInbox("billing").run()
+    with pytest.raises(UsageError, match="at least one"):
+        DurableInbox("billing").run(workers=0)
+
+
+# -- In hand -------------------------------------------------------------------------------------------
+
+
+def test_what_is_let_go_is_not_run() -> None:
+    hand = Hand()
+    hand.hold([leased(n) for n in range(3)])
+    job = hand.next()
+    assert job is not None
+    hand.begin(Running(job, 10.0, 5.0, 3))
+    assert hand.release_behind(10.5, 1.0) == []
+    assert [j.position for j in hand.release_behind(11.0, 1.0)] == [1, 2]
+    assert hand.next() is None
+
+
+def test_a_job_is_overdue_after_its_limit_only() -> None:
+    hand = Hand()
+    hand.begin(Running(leased(1), 10.0, 5.0, 3))
+    assert hand.overdue(14.9) is None
+    assert hand.overdue(15.0) is not None
+    hand.end()
+    assert hand.overdue(99.0) is None
+    hand.begin(Running(leased(1), 10.0, None, 3))
+    assert hand.overdue(1e9) is None
+    assert hand.release() == []
+
+
+# -- Names ---------------------------------------------------------------------------------------------
+
+
+def test_names_of_indexes_are_never_cut() -> None:
+    one, other = "s." + "x" * 60 + "1", "s." + "x" * 60 + "2"
+    names = [*tables.index_names(one), *tables.index_names(other), *tables.index_names("inbox")]
+    assert len(names) == len(set(names))
+    assert all(len(name.encode()) < 64 for name in names)
+    assert tables.index_names("inbox")[0] == "inbox_job_ready"
+    assert len(tables.channel("x" * 100, "y" * 100)) < 64
