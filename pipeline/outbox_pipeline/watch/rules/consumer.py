@@ -235,11 +235,7 @@ def sink_not_acking(facts: Facts) -> Finding | None:
             return None  # out of reach only for us, or nothing to deliver
     elif standing < facts.thresholds.stuck or not pending or not facts.undelivered:
         return None
-    reason = (
-        kafka.reason
-        if isinstance(kafka, Unseen) and unreachable
-        else ("Kafka takes nothing: a broker, a missing topic, an ACL or a record that is too large")
-    )
+    reason = kafka.reason if isinstance(kafka, Unseen) and unreachable else _why_not_taken(facts)
     rows = f" and {count(facts.inserted_since, 'row')} written since" if facts.inserted_since else ""
     return Finding(
         Key.SINK_NOT_ACKING,
@@ -253,6 +249,13 @@ def sink_not_acking(facts: Facts) -> Finding | None:
             "inserted_since": facts.inserted_since,
         },
     )
+
+
+def _why_not_taken(facts: Facts) -> str:
+    missing = facts.kafka.missing_topics if facts.kafka else ()
+    if missing:
+        return f"topic {missing[0]} does not exist, and Connect's producer waits for it for ever"
+    return "Kafka takes nothing: a broker, a missing topic, an ACL or a record that is too large"
 
 
 def unacknowledged_seconds(facts: Facts) -> float:
