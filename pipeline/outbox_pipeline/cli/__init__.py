@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "alerts": ("alerts:alerts", "Print alert rules for Prometheus with this pipeline's names in them."),
     "tail": ("tail:tail", "Print the events that arrive on Kafka, decoded."),
     "send": ("send:send", "Write one event into the outbox."),
+    "audit": ("audit:audit_", "Compare the ids of outbox, topics and inbox."),
     "relay": ("relay:relay_", "Carry rows of the outbox to Kafka without Connect."),
     "consume": ("consume:consume", "Run a consumer application (module:app)."),
     "inbox": ("inbox:inbox", "Create and inspect a consumer's inbox table."),

@@ -1,0 +1,91 @@
+"""`outboxctl audit`: is every event where it should be, by ids?"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from uuid import UUID
+
+import click
+
+from outbox_connectors.definition import Secret, TableName
+from outbox_connectors.errors import UsageError
+from outbox_pipeline import audit, postgres
+from outbox_pipeline.cli import Invocation, output, pass_invocation
+
+SHOWN = 20
+
+
+@click.command("audit")
+@click.option("--since", metavar="TIME", help="Only events that occurred since then, ISO 8601.")
+@click.option("--inbox", "dsn", metavar="DSN", help="Compare with this database's inbox too.")
+@click.option("--inbox-table", default="inbox", show_default=True, help="Its table, with or without schema.")
+@click.option("--consumer", metavar="NAME", help="Only ids that this consumer has applied.")
+@click.option(
+    "--settle",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    help="Seconds that missing events have to arrive before they count.",
+)
+@pass_invocation
+def audit_(
+    invocation: Invocation,
+    since: str | None,
+    dsn: str | None,
+    inbox_table: str,
+    consumer: str | None,
+    settle: float,
+) -> int:
+    """Compare the ids of outbox, topics and inbox. Changes nothing.
+
+    Exits 5 when an event is missing. With --inbox, events that were delivered and not applied count
+    too. Fit for a cron job: memory stays small however many events there are.
+    """
+    definition = invocation.definition()
+    moment = None if since is None else _moment(since)
+    with ExitStack() as opened:
+        conn = opened.enter_context(
+            postgres.connect(
+                definition.postgres.admin,
+                application_name="outboxctl audit",
+                dbname=definition.postgres.connector.database,
+            )
+        )
+        inbox = None
+        if dsn is not None:
+            far = postgres.connect(Secret(dsn), application_name="outboxctl audit")
+            schema, _, name = inbox_table.rpartition(".")
+            inbox = audit.Inbox(opened.enter_context(far), TableName(schema or "public", name), consumer)
+        books = audit.audit(
+            conn, definition, since=moment, inbox=inbox, settle_seconds=settle, say=output.progress
+        )
+    if invocation.json:
+        output.json_document(books.document())
+    else:
+        _show(books)
+    return books.exit_code
+
+
+def _show(books: audit.Books) -> None:
+    applied = "" if books.applied is None else f"applied {books.applied:,}  unapplied {books.unapplied:,}  "
+    output.line(
+        f"written {books.written:,}  delivered {books.delivered:,}  {applied}missing {books.missing:,}  "
+        f"duplicated {books.duplicated:,}  unexpected {books.unexpected:,}"
+    )
+    for what, ids, count in (
+        ("missing", books.missing_ids, books.missing),
+        ("unapplied", books.unapplied_ids, books.unapplied),
+    ):
+        for one in ids[:SHOWN]:
+            output.line(f"{what} {UUID(bytes=one)}")
+        if count > SHOWN:
+            output.line(f"and {count - SHOWN:,} more {what}: --json lists them")
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"--since {text!r} is no time", remedy="write it as 2026-11-29T12:00:00Z") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
