@@ -17,7 +17,7 @@ from outbox_consumers.session import Session
 from outbox_consumers.source import Source, partition_of
 
 ROUNDS: Final = 3
-POLL_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.25
 
 
 class Batch:

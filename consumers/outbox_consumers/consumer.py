@@ -80,6 +80,11 @@ class Consumer:
     names a topic, copied there. `unknown` says what to do with event types that have no handler, `stale`
     with events whose ids are from before what the inbox still remembers.
 
+    Times are in seconds. `lock_timeout` bounds the wait for another transaction's claim or row,
+    `idle_timeout` how long a frozen process may hold its own. `commit_timeout` matters with
+    group.protocol=consumer only: a member whose offset commits are not taken for so long takes no more
+    records; it should be the group's session time-out on the broker (45 by default).
+
     `kafka` takes librdkafka properties; those that would lose events are refused. `dsn` is a libpq
     connection string, empty for libpq's own PG* environment. `start` says where a new group begins.
     """
@@ -101,6 +106,7 @@ class Consumer:
         dead_letter_limit: DeadLetterLimit | None = None,
         lock_timeout: float = 10.0,
         idle_timeout: float = 60.0,
+        commit_timeout: float = 45.0,
     ) -> None:
         if not name or "\0" in name:
             raise UsageError("a consumer needs a name", remedy='write Consumer("billing", ...)')
@@ -115,6 +121,7 @@ class Consumer:
         self._database = Database(Secret(dsn), name, table, lock_timeout, idle_timeout)
         self._pace = Pace(batch_size, poll_budget(self._settings), retry or RetryStrategy())
         self._routes = Routes(unknown, stale)
+        self._commit_timeout = commit_timeout
         self._claims: Claims = Inbox(name, table)
         self._limit = dead_letter_limit or DeadLetterLimit()
         self._letter_topic = dead_letter
@@ -219,7 +226,7 @@ class Consumer:
         deaths = Deaths(self.name, self._database.table, uuid.uuid4(), self._pace.batch_size)
         session = Session(self._database, deaths.join)
         session.open()
-        source = Source(self._settings, self.topics, self.counters)
+        source = self._source()
         loop = self._loop(source, session, deaths)
         with Stopping(self.stop), _rare_collections(20 * self._pace.batch_size):
             try:
@@ -246,7 +253,7 @@ class Consumer:
         """
         self._stop.clear()
         session = Session(self._database)
-        source = Source(self._settings, self.topics, self.counters)
+        source = self._source()
         try:
             session.open()
             source.open()
@@ -264,6 +271,9 @@ class Consumer:
             session.rollback()
             source.close()
             session.close()
+
+    def _source(self) -> Source:
+        return Source(self._settings, self.topics, self.counters, self._commit_timeout, self._outside.clock)
 
     def _loop(self, source: Source, session: Session, deaths: Deaths) -> Loop:
         name, table = self.name, self._database.table

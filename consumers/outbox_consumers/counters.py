@@ -25,6 +25,7 @@ class Counters:
     revoked: int = 0  # partitions taken away, with and without notice
     fenced: int = 0  # offsets not stored, since the partition was gone
     commit_errors: int = 0  # Kafka refused an offset commit
+    stalls: int = 0  # times Kafka took no commits for too long
     evictions: int = 0  # max.poll.interval.ms exceeded
 
     def document(self) -> dict[str, int]:

@@ -39,7 +39,7 @@ from outbox_consumers.source import Partition, Source, partition_of
 
 log = logging.getLogger("outbox_consumers")
 
-POLL_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.25
 IN_PLACE_RETRIES: Final = 2  # of a whole batch, after a deadlock and the like
 FEW: Final = 32  # records that are tried one by one at once
 PIPELINE_CHANCES: Final = 3

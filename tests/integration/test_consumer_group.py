@@ -214,3 +214,17 @@ def test_a_partition_held_for_long_is_paused_and_comes_back(bench: Bench) -> Non
         until(lambda: app.counters.processed == 200)
     assert [n for n in bench.effects() if n % 2 == 0] == list(range(0, 200, 2))
     bench.applied_once()
+
+
+def test_with_the_new_protocol_a_member_stops_while_kafka_takes_no_commits(bench: Bench) -> None:
+    """The client has no session timer there: a member that is cut off would go on for ever."""
+    settings = {"group.protocol": "consumer", "auto.commit.interval.ms": 2500}
+    app = bench.applying(kafka=settings, commit_timeout=0.5)
+    with running(app):
+        for n in range(60):
+            bench.send({"n": n}, key=str(n))
+            bench.flush()
+            time.sleep(0.05)
+        until(lambda: app.counters.processed == 60)
+    assert app.counters.stalls >= 1
+    bench.applied_once()
