@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
 
 from fix_relay import NewRelayed, Relayed
 from outbox_connectors.record import Event
-from outbox_pipeline import outbox
+from outbox_pipeline import outbox, topics
 
 pytestmark = pytest.mark.stack
 
@@ -123,3 +124,38 @@ def test_a_topic_that_cannot_be_created_holds_up_no_other(new_relayed: NewRelaye
     relayed.path.write_text(text)
     relayed.until_empty()
     assert relayed.ledger().missing == 0
+
+
+def test_dead_letters_go_back_to_their_places(new_relayed: NewRelayed) -> None:
+    relayed = new_relayed(kafka=SMALL)
+    relayed.write(14, keys=7)
+    poison = large("k3")
+    insert(relayed, poison)
+    relayed.written[str(poison.id)] = ("order k3", 3)
+    relayed.numbers["order k3"] += 1
+    relayed.write(14, keys=7)
+    relayed.until_empty()
+    assert relayed.left() == 2
+    listed = json.loads(relayed.outboxctl("--json", "dead-letters", "outbox", "list").stdout)
+    assert [letter["id"] for letter in listed] == [str(poison.id)]
+    topics.alter_config(
+        relayed.definition.kafka, {f"{relayed.definition.pipeline}.order": {"max.message.bytes": "100000"}}
+    )
+    assert relayed.outboxctl("dead-letters", "outbox", "requeue").returncode == 2
+    done = relayed.outboxctl("dead-letters", "outbox", "requeue", "--key", "k3")
+    assert done.stdout.split() == [str(poison.id)]
+    relayed.until_empty()
+    assert relayed.left() == 0
+    assert relayed.ledger().clean
+
+
+def test_a_discarded_dead_letter_lets_its_aggregate_go_on(new_relayed: NewRelayed) -> None:
+    relayed = new_relayed(kafka=SMALL)
+    insert(relayed, large("k3"))
+    relayed.write(14, keys=7)
+    relayed.until_empty()
+    assert relayed.left() == 2
+    assert relayed.outboxctl("dead-letters", "outbox", "discard", "--all").returncode == 2
+    assert relayed.outboxctl("dead-letters", "outbox", "discard", "--all", "--yes").returncode == 0
+    relayed.until_empty()
+    assert relayed.ledger().clean

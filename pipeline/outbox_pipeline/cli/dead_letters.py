@@ -15,7 +15,7 @@ from outbox_connectors.errors import Failed, UsageError
 from outbox_consumers import dead_letter
 from outbox_consumers.inbox import DEFAULT_TABLE, inbox_missing
 from outbox_pipeline import postgres
-from outbox_pipeline.cli import Invocation, output, pass_invocation
+from outbox_pipeline.cli import Invocation, outbox_dead_letters, output, pass_invocation
 
 _OPTIONS = (
     click.option("--dsn", default="", help="libpq connection string of the consumer's database; see PG*."),
@@ -69,6 +69,9 @@ def _moment(text: str | None) -> datetime | None:
 @click.group("dead-letters")
 def dead_letters() -> None:
     """Look at events that consumers have given up: redrive or discard them."""
+
+
+dead_letters.add_command(outbox_dead_letters.outbox)
 
 
 @dead_letters.command("list")
