@@ -239,7 +239,9 @@ def main(dsn: str, plan: dict[str, Any]) -> None:
     arm(fuse)
     durable = bare(dsn, lease=plan.get("lease", LEASE), **plan.get("settings", {}))
 
-    @durable.handler(plan.get("kind", "Work"), max_attempts=plan.get("max_attempts"))
+    @durable.handler(
+        plan.get("kind", "Work"), max_attempts=plan.get("max_attempts"), together=plan.get("together", False)
+    )
     def work(conn: psycopg.Connection[Any], event: Event) -> None:
         if plan.get("deadly") == event.data["n"]:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -282,7 +284,7 @@ def arm(fuse: Fuse) -> None:
     tap(Queue, "fail", lambda self, result: fuse.after("fail"))
     tap(WorkerSession, "commit", committed)
     tap(Worker, "_take", taken)
-    tap(Worker, "_flush", lambda self, result: fuse.after("flush"))
+    tap(Worker, "_flush_handled", lambda self, result: fuse.after("flush"))
     tap(Putting, "put", lambda self, result: fuse.after("put"))
     tap(Session, "commit", lambda self, result: fuse.after("received"))
     tap(Source, "store", lambda self, result: fuse.after("store"))

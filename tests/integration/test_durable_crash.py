@@ -22,13 +22,14 @@ def lab(database: Database, tmp_path: Path) -> Lab:
     return made
 
 
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
 @pytest.mark.parametrize("step", ["take", "effect", "finish", "commit", "fail"])
 @pytest.mark.slow
-def test_killed_after_every_step(lab: Lab, step: str) -> None:
-    """Kill a worker three times after a step while another one works beside it."""
+def test_killed_after_every_step(lab: Lab, step: str, together: bool) -> None:
+    """Kill a worker three times after a step, then let another one do the rest."""
     lab.jobs(200)
     for times in (1, 3, 2):
-        dying = lab.worker(step=step, times=times, failing=True)
+        dying = lab.worker(step=step, times=times, failing=True, together=together)
         assert dying.ends() == -signal.SIGKILL, dying.said()
     lab.drain()
     lab.applied_once_in_order()

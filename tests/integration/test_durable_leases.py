@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from durable_lab import Lab, bare, until, working, write_effect
 from fix_stack import Database
-from outbox_consumers import Event
+from outbox_consumers import Event, Skip
 from outbox_consumers.durable import DurableInbox, tables, worker
 from outbox_consumers.durable.queue import Queue
 
@@ -91,6 +92,32 @@ def test_what_waits_behind_a_slow_job_is_given_to_others(lab: Lab) -> None:
         slow.set()
         until(lambda: lab.left() == 0)
     lab.applied_once_in_order()
+
+
+def test_quick_handlers_share_transactions_until_one_fails(lab: Lab) -> None:
+    durable = bare(lab.dsn)
+
+    @durable.handler("Work", together=True, max_attempts=2)
+    def work(conn: psycopg.Connection[Any], event: Event) -> None:
+        write_effect(conn, event)
+        number = event.data["n"]
+        if number % 50 == 20:
+            conn.execute("SELECT 1/0")
+        if number % 50 == 30 and event.attempt == 1:
+            with suppress(psycopg.Error):
+                conn.execute("SELECT 1/0")
+        if number % 50 == 40:
+            raise Skip("enough")
+
+    lab.jobs(600, keys=30)
+    finish(lab, durable)
+    with psycopg.connect(lab.dsn) as conn:
+        dead = {job.event.data["n"] for job in durable.dead(conn)}
+    assert dead == {n for n in range(600) if n % 50 == 20}
+    lab.put = [one for n, one in enumerate(lab.put) if n not in dead]
+    lab.applied_once_in_order()
+    [(transactions,)] = lab.query("SELECT count(DISTINCT xmin::text) FROM effect")
+    assert transactions < 400
 
 
 def test_a_handler_that_only_waits_holds_no_transaction(lab: Lab) -> None:

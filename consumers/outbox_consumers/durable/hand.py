@@ -1,4 +1,4 @@
-"""What a worker has in hand: the job it works on, and those it has leased but not begun.
+"""What a worker has in hand: jobs leased but not begun, the one at work, and those handled but not ended.
 
 Shared by the worker's two threads, the one that handles and the one that keeps the lease.
 """
@@ -30,6 +30,7 @@ class Hand:
         self._lock = threading.Lock()
         self._waiting: deque[Leased] = deque()
         self._running: Running | None = None
+        self._handled: list[Leased] = []
 
     def hold(self, jobs: Sequence[Leased]) -> None:
         """Take leased jobs in hand, behind those already there."""
@@ -51,6 +52,17 @@ class Hand:
         with self._lock:
             self._running = None
 
+    def note(self, job: Leased) -> None:
+        """Keep a job whose handler wrote nothing; its end can share a transaction with others."""
+        with self._lock:
+            self._handled.append(job)
+
+    def collect(self) -> list[Leased]:
+        """Take the jobs that only have to be ended."""
+        with self._lock:
+            jobs, self._handled = self._handled, []
+            return jobs
+
     def release(self) -> list[Leased]:
         """Let go of everything that was not begun."""
         with self._lock:
@@ -58,14 +70,10 @@ class Hand:
             self._waiting.clear()
             return jobs
 
-    def release_behind(self, now: float, patience: float) -> list[Leased]:
-        """Let go of what waits behind a job that has been at work for longer than `patience` seconds."""
-        with self._lock:
-            if self._running is None or now - self._running.since < patience:
-                return []
-            jobs = list(self._waiting)
-            self._waiting.clear()
-            return jobs
+    def slow(self, now: float, patience: float) -> bool:
+        """Say whether a job has been at work for longer than `patience` seconds."""
+        running = self._running
+        return running is not None and now - running.since >= patience
 
     def overdue(self, now: float) -> Running | None:
         """Give the job at work if it has taken longer than it may."""

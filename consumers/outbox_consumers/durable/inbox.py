@@ -123,7 +123,12 @@ class DurableInbox:
         return f"<DurableInbox {self.name}>"
 
     def handler(
-        self, event_type: str, *, max_attempts: int | None = None, timeout: float | None = None
+        self,
+        event_type: str,
+        *,
+        max_attempts: int | None = None,
+        timeout: float | None = None,
+        together: bool = False,
     ) -> Callable[[H], H]:
         """Register a function `(conn, event)` for an event type.
 
@@ -131,12 +136,16 @@ class DurableInbox:
         means never, `Skip` means done. After `max_attempts` (the RetryStrategy's, else 10) the job is
         kept as dead and its key goes on. `timeout` is how many seconds a call may take: then the job is
         taken away from it, its running statement is cancelled, and what it writes is never committed.
+
+        `together=True` is for handlers that are always quick: as long as their calls take less than
+        10 ms they share transactions of about 20 ms, which is some four times as fast. When one fails,
+        what they wrote is rolled back and each is called again alone.
         """
 
         def register(function: H) -> H:
             given = self._retry.max_attempts if max_attempts is None else max_attempts
             attempts = DEFAULT_ATTEMPTS if given is None else given
-            self._routes.add(event_type, Route(function, attempts, timeout))
+            self._routes.add(event_type, Route(function, attempts, timeout, together))
             if self._receiver is not None:
                 self._receive_too(self._receiver, event_type)
             return function

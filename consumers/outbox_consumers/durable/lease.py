@@ -154,16 +154,28 @@ class Pulse:
             self._woken.set()
 
     def _watch(self, conn: psycopg.Connection[Any]) -> None:
-        """Do not let others wait for what stands behind a slow job, nor for ever for the job itself."""
+        """Do not let others wait for what stands around a slow job, nor for ever for the job itself."""
         worker, now = self._worker, self._clock()
         if worker is None:
             return
-        jobs = self._hand.release_behind(now, PATIENCE_SECONDS)
-        if jobs:
-            self._counters.given_back += self._queue.give_back(conn, worker, jobs)
-        running = self._hand.overdue(now)
-        if running is not None:
-            self._end_overdue(conn, worker, running)
+        try:
+            if self._hand.slow(now, PATIENCE_SECONDS):
+                self._clear(conn, worker)
+            running = self._hand.overdue(now)
+            if running is not None:
+                self._end_overdue(conn, worker, running)
+        except psycopg.Error:
+            self.keep(None)  # what was let go of but not said so is rescued once nobody holds it
+            raise
+
+    def _clear(self, conn: psycopg.Connection[Any], worker: int) -> None:
+        """Give back what was not begun, and end what was handled."""
+        waiting, handled = self._hand.release(), self._hand.collect()
+        with conn.transaction():
+            if waiting:
+                self._counters.given_back += self._queue.give_back(conn, worker, waiting)
+            if handled:
+                self._counters.done += self._queue.finish(conn, worker, handled)
 
     def _end_overdue(self, conn: psycopg.Connection[Any], worker: int, running: Running) -> None:
         """Take a job away from a handler that does not come back; its effects will not be committed."""

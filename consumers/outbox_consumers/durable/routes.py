@@ -19,12 +19,17 @@ DEFAULT_ATTEMPTS: Final = 10
 
 @dataclass(slots=True)
 class Route:
-    """A handler. `seconds` is what its last call took; a handler not yet called may take long."""
+    """A handler. `seconds` is how long its calls take; one not yet called may take long."""
 
     function: Handler
     max_attempts: int
     timeout: float | None
+    together: bool = False
     seconds: float = float("inf")
+
+    def took(self, seconds: float) -> None:
+        """Note how long a call took. A long one is remembered for a while, a short one believed slowly."""
+        self.seconds = seconds if self.seconds == float("inf") else max(seconds, 0.9 * self.seconds)
 
     def call(self, conn: LazyConnection, event: Event) -> None:
         """Hand a job's event to the handler, and an AsyncConnection to one that is asynchronous."""

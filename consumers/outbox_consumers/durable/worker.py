@@ -6,6 +6,8 @@
                                      v
                               ROLLBACK, then later / dead
 
+Handlers that are quick and say so share a transaction; when it fails, each is called again alone.
+
 The end of a job is a statement that finds it only under this worker's lease and token, in the
 transaction of the effect: a worker that lost its lease, however late it wakes up, commits nothing.
 """
@@ -13,7 +15,8 @@ transaction of the effect: a worker that lost its lease, however late it wakes u
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,7 +44,8 @@ log = logging.getLogger("outbox_consumers")
 POLL_SECONDS: Final = 1.0
 UNKNOWN_SECONDS: Final = 30.0  # until a job without a handler is looked at again
 TURN_SECONDS: Final = 0.5  # what a worker takes at once is meant to be done after so long
-SLOW_SECONDS: Final = 0.01
+SLOW_SECONDS: Final = 0.01  # a handler that takes longer has a transaction of its own
+GROUP_SECONDS: Final = 0.02  # for which quick handlers share one
 MOST: Final = 200
 _MAX_ERROR: Final = 8192
 
@@ -76,8 +80,9 @@ class Worker:
         self._leave = tables.compose("durable_leave", database.table)
         self._worker = 0
         self._registered: LazyConnection | None = None
-        self._ended: list[Leased] = []  # handled without a word to the database
-        self._ended_since = 0.0
+        self._group: list[Leased] = []  # handled in the open transaction of quick handlers
+        self._noted = 0  # how many were handled without a word since the last flush
+        self._since = 0.0  # when the first of the group, or of those handled without a word, was
         self._size = 1
         self._outages = 0
 
@@ -175,37 +180,129 @@ class Worker:
         if route is None:
             self._leave_alone(job)
             return
+        quick = route.seconds <= SLOW_SECONDS and not job.suspect
+        if not (quick and route.together):
+            self._flush_group()
+        if not quick:
+            self._flush_handled()
         if job.suspect:
             # It was in the hands of a worker that died. Alone, so that it is known who is to blame.
-            self._flush()
             self._give_back(self._hand.release())
             self._size = 1
-        elif route.seconds > SLOW_SECONDS:
-            self._flush()
         if job.attempts >= route.max_attempts:
+            self._flush_group()
             self._settle(job, lambda conn: self._bury(conn, job, job.attempts, "its worker died each time"))
-            return
-        begun = self._outside.clock()
+        elif quick and route.together:
+            self._together(job, route)
+        else:
+            self._alone(job, route)
+
+    @contextmanager
+    def _at_work(self, job: Leased, route: Route) -> Iterator[LazyConnection]:
+        """Let the other thread know what is at work, and learn how long such jobs take."""
+        conn, begun = self._session.connection(), self._outside.clock()
         self._hand.begin(Running(job, begun, route.timeout, route.max_attempts))
         try:
-            self._handle(job, route)
+            yield conn
         finally:
             self._hand.end()
-            route.seconds = self._outside.clock() - begun
+            route.took(self._outside.clock() - begun)
 
-    def _handle(self, job: Leased, route: Route) -> None:
+    def _together(self, job: Leased, route: Route) -> None:
+        """Call a quick handler in the transaction of others. When it fails, each is called again alone."""
+        self._flush_handled()
+        if not self._group:
+            self._since = self._outside.clock()
+        self._group.append(job)
+        failed = True
         try:
-            conn = self._session.connection()
-            try:
+            with self._at_work(job, route) as conn, suppress(Skip):
                 route.call(conn, job.event)
-            except Skip:
-                if self._session.status() == Status.INERROR:
-                    self._session.rollback()
+            failed = self._session.status() == Status.INERROR
+        except Exception as error:
+            log.info("%r failed among others: %s", job.event, describe(error))
+        except BaseException:
+            self._session.rollback()
+            self._group, jobs = [], self._group
+            self._give_back(jobs)
+            raise
+        if failed:
+            self._redo()
+        elif self._outside.clock() - self._since > GROUP_SECONDS:
+            self._flush_group()
+
+    def _flush(self) -> None:
+        """Commit everything that was handled."""
+        self._flush_group()
+        self._flush_handled()
+
+    def _flush_group(self) -> None:
+        """End the jobs of the group and commit; when that fails, call each handler again, alone."""
+        if not self._group:
+            return
+        written = self._session.status() != Status.IDLE
+        try:
+            done = self._queue.finish(self._session.connection(), self._worker, self._group)
+            if done == len(self._group) or not written:
+                self._session.commit()
+                self._group, jobs = [], self._group
+                self._counters.done += done
+                self._note_fenced(len(jobs) - done)
+                return
+        except Exception as error:
+            log.info("ending %d jobs together failed: %s", len(self._group), describe(error))
+        self._redo()
+
+    def _flush_handled(self) -> None:
+        """End jobs whose handlers wrote nothing; not inside the transaction of a group."""
+        jobs, self._noted = self._hand.collect(), 0
+        if not jobs:
+            return
+        try:
+            done = self._queue.finish(self._session.connection(), self._worker, jobs)
+            self._session.commit()
+        except psycopg.Error as error:
+            self._session.rollback()
+            log.warning("could not end %d jobs, they come again: %s", len(jobs), error)
+            self._give_back(jobs)
+            return
+        self._counters.done += done
+        self._note_fenced(len(jobs) - done)
+
+    def _note_handled(self, job: Leased) -> None:
+        now = self._outside.clock()
+        if self._noted == 0:
+            self._since = now
+        self._noted += 1
+        self._hand.note(job)
+        if now - self._since > GROUP_SECONDS:
+            self._flush_handled()
+
+    def _redo(self) -> None:
+        """Undo the group and do its jobs one by one. If it was committed after all, nothing is found."""
+        self._session.rollback()
+        self._group, jobs = [], self._group
+        for at, job in enumerate(jobs):
+            route = self._routes.find(header(headers_of(job.event.message), TYPE_HEADER, 1))
+            if route is None or not self.pulse.held():
+                self._give_back(jobs[at:])
+                return
+            self._alone(job, route)
+
+    def _alone(self, job: Leased, route: Route) -> None:
+        """Call a handler in a transaction of its own, so that an error is its own."""
+        try:
+            with self._at_work(job, route) as conn:
+                try:
+                    route.call(conn, job.event)
+                except Skip:
+                    if self._session.status() == Status.INERROR:
+                        self._session.rollback()
             status = self._session.status()
-            if status == Status.IDLE:
-                self._note_ended(job)
-            elif status == Status.INERROR:
+            if status == Status.INERROR:
                 self._session.commit()  # which refuses and says why
+            if status == Status.IDLE and route.seconds <= SLOW_SECONDS:
+                self._note_handled(job)
             elif self._queue.finish(conn, self._worker, [job]):
                 self._session.commit()
                 self._counters.done += 1
@@ -219,30 +316,6 @@ class Worker:
             self._session.rollback()
             self._give_back([job])
             raise
-
-    def _note_ended(self, job: Leased) -> None:
-        """Remember a job whose handler wrote nothing; its end can share a transaction with others."""
-        now = self._outside.clock()
-        if not self._ended:
-            self._ended_since = now
-        self._ended.append(job)
-        if now - self._ended_since > SLOW_SECONDS:
-            self._flush()
-
-    def _flush(self) -> None:
-        jobs, self._ended = self._ended, []
-        if not jobs:
-            return
-        try:
-            done = self._queue.finish(self._session.connection(), self._worker, jobs)
-            self._session.commit()
-        except psycopg.Error as error:
-            self._session.rollback()
-            self._give_back(jobs)
-            log.warning("could not end %d jobs, they come again: %s", len(jobs), error)
-            return
-        self._counters.done += done
-        self._note_fenced(len(jobs) - done)
 
     def _failed(self, job: Leased, route: Route, error: Exception) -> None:
         """Let a job be tried again, or give it up. An unknown outcome of COMMIT is resolved here as well.
@@ -280,6 +353,7 @@ class Worker:
             self._session.commit()
         except psycopg.Error as error:
             self._session.rollback()
+            self._registered = None  # as somebody else, so that what this one holds is rescued
             log.warning("%r stays leased for now: %s", job.event, error)
             return
         if not mine:
@@ -300,6 +374,7 @@ class Worker:
             self._session.commit()
         except psycopg.Error as error:
             self._session.rollback()
+            self._registered = None
             log.warning("%d jobs stay leased for now: %s", len(jobs), error)
             return
         self._counters.given_back += given

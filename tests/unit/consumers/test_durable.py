@@ -15,6 +15,7 @@ from outbox_consumers.durable import DurableInbox, Job, tables
 from outbox_consumers.durable.hand import Hand, Running
 from outbox_consumers.durable.jobs import Leased, columns, queue_of
 from outbox_consumers.durable.lines import places
+from outbox_consumers.durable.routes import Route
 from outbox_consumers.errors import UsageError
 
 
@@ -122,9 +123,32 @@ def test_what_is_let_go_is_not_run() -> None:
     job = hand.next()
     assert job is not None
     hand.begin(Running(job, 10.0, 5.0, 3))
-    assert hand.release_behind(10.5, 1.0) == []
-    assert [j.position for j in hand.release_behind(11.0, 1.0)] == [1, 2]
+    assert not hand.slow(10.5, 1.0)
+    assert hand.slow(11.0, 1.0)
+    assert [j.position for j in hand.release()] == [1, 2]
     assert hand.next() is None
+
+
+def test_what_is_handled_is_ended_once() -> None:
+    hand = Hand()
+    hand.note(leased(1))
+    hand.note(leased(2))
+    assert [j.position for j in hand.collect()] == [1, 2]
+    assert hand.collect() == []
+
+
+def test_a_slow_call_is_remembered_for_a_while() -> None:
+    route = Route(print, 3, None)
+    assert route.seconds == float("inf")
+    route.took(0.001)
+    assert route.seconds == 0.001
+    route.took(1.0)
+    for _ in range(40):
+        route.took(0.001)
+        assert route.seconds > 0.01
+    for _ in range(40):
+        route.took(0.001)
+    assert route.seconds == 0.001
 
 
 def test_a_job_is_overdue_after_its_limit_only() -> None:
