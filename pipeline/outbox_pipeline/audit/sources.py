@@ -32,7 +32,7 @@ def rows(
         conn.execute(statements.get("audit_one_snapshot"))
         for number, table in enumerate(tables):
             query = sql.SQL(statements.get("audit_read_outbox")).format(table=table)
-            yield from _chunks(conn, f"audit_{number}", query, {"since": since})
+            yield from chunks(conn, f"audit_{number}", query, {"since": since})
 
 
 def applied(
@@ -42,15 +42,16 @@ def applied(
     query = sql.SQL(statements.get("audit_read_inbox")).format(inbox=table)
     try:
         with conn.transaction():
-            yield from _chunks(conn, "audit_inbox", query, {"consumer": consumer})
+            yield from chunks(conn, "audit_inbox", query, {"consumer": consumer})
     except psycopg.errors.UndefinedTable as error:
         problem = error.diag.message_primary or "there is no such inbox"
         raise Failed(problem, remedy="name the inbox with --inbox-table") from error
 
 
-def _chunks(
+def chunks(
     conn: psycopg.Connection[TupleRow], name: str, query: sql.Composed, values: dict[str, Any]
 ) -> Iterator[list[bytes]]:
+    """Read a query's only column, chunk by chunk, through a cursor of the open transaction."""
     with conn.cursor(name, row_factory=scalar_row) as cursor:
         cursor.execute(query, values, binary=True)
         while found := cursor.fetchmany(CHUNK):

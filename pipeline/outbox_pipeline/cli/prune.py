@@ -1,0 +1,39 @@
+"""`outboxctl prune`: take old rows out of the outbox, with proof."""
+
+from __future__ import annotations
+
+import click
+
+from outbox_connectors.errors import ExitCode
+from outbox_pipeline import postgres, prune
+from outbox_pipeline import sql as statements
+from outbox_pipeline.cli import Invocation, output, pass_invocation
+
+
+@click.command("prune")
+@click.option("--dry-run", is_flag=True, help="Find out what could be removed, remove nothing.")
+@pass_invocation
+def prune_(invocation: Invocation, dry_run: bool) -> int:
+    """Remove rows older than outbox.keep that are proven delivered, by id in the topics.
+
+    Days of a partitioned outbox are dropped, other rows deleted in small batches. Refuses while an old
+    snapshot would keep the deleted rows, and when nothing old can be proven.
+    """
+    definition = invocation.definition()
+    with postgres.connect(
+        definition.postgres.admin,
+        application_name="outboxctl prune",
+        dbname=definition.postgres.connector.database,
+    ) as conn:
+        (now,) = conn.execute(statements.get("prune_read_clock")).fetchone() or (None,)
+        done = prune.prune(conn, definition, now, dry_run=dry_run, say=output.progress)
+    if invocation.json:
+        output.json_document({**done.document(), "dry_run": dry_run})
+        return ExitCode.OK
+    verb = "would be removed" if dry_run else "removed"
+    output.line(
+        f"{done.rows:,} rows {verb}, {len(done.partitions)} days dropped, {done.freed_bytes:,} bytes freed"
+    )
+    if done.unproven:
+        output.warning(f"{done.unproven:,} old rows stay: no topic has them; run outboxctl audit")
+    return ExitCode.OK

@@ -1,0 +1,2 @@
+-- Count the rows of a partition.
+SELECT count(*) FROM {partition}

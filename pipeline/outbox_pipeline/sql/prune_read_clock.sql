@@ -1,0 +1,2 @@
+-- Read the server's clock.
+SELECT now()
