@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 from pathlib import Path
 
 import psycopg
@@ -10,15 +12,17 @@ import pytest
 from psycopg import sql as composing
 from psycopg.pq import ExecStatus
 
-from fix_provision import Site
+from fix_provision import PROGRAM, Site
+from fix_stack import Database
 from outbox_consumers import schema, sql
 from outbox_consumers.durable import tables
 
-pytestmark = [pytest.mark.stack, pytest.mark.matrix]
+pytestmark = pytest.mark.stack
 
 NAMES = sorted(path.stem for path in Path(sql.__file__).parent.glob("durable_*.sql"))
 
 
+@pytest.mark.matrix
 def test_every_statement_is_understood(site: Site) -> None:
     with site.admin() as conn:
         schema.apply(conn, schema.steps())
@@ -41,3 +45,21 @@ def refusal(conn: psycopg.Connection, name: str) -> str:
     numbered = re.sub(r"%\((\w+)\)[sb]", lambda m: f"${numbers.setdefault(m[1], len(numbers) + 1)}", text)
     result = conn.pgconn.prepare(b"", numbered.encode())
     return "" if result.status == ExecStatus.COMMAND_OK else result.error_message.decode()
+
+
+def test_outboxctl_creates_the_tables(database: Database) -> None:
+    """Dry run, run, run again; `--sql` prints what somebody else may run."""
+    init = [str(PROGRAM), "--json", "inbox", "init", "--durable", "--dsn", database.conninfo]
+
+    def ran(*arguments: str) -> dict[str, str]:
+        done = subprocess.run([*init, *arguments], capture_output=True, text=True, check=True)
+        return {found["name"]: found["state"] for found in json.loads(done.stdout)["objects"]}
+
+    with database.connect() as conn:
+        assert ran("--dry-run")["inbox_job"] == "missing"
+        assert tables.missing(conn) == ("inbox_job", "inbox_worker")
+        assert ran()["inbox_job"] == "missing"
+        assert tables.missing(conn) == ()
+        assert ran("--grant", "postgres")["inbox_worker"] == "present"
+    printed = subprocess.run([*init, "--sql"], capture_output=True, text=True, check=True).stdout
+    assert len(json.loads(printed)["statements"]) == len(schema.steps()) + len(tables.steps())

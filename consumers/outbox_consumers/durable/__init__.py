@@ -7,6 +7,6 @@
 from outbox_consumers.durable.dead import DeadJob
 from outbox_consumers.durable.inbox import Count, DurableInbox
 from outbox_consumers.durable.jobs import Job
-from outbox_consumers.durable.tables import steps
+from outbox_consumers.durable.tables import missing, steps
 
-__all__ = ["Count", "DeadJob", "DurableInbox", "Job", "steps"]
+__all__ = ["Count", "DeadJob", "DurableInbox", "Job", "missing", "steps"]

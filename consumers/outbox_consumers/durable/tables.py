@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
+import psycopg
 from psycopg import sql as composing
+from psycopg.rows import tuple_row
 
 from outbox_consumers import sql
 from outbox_consumers.inbox import DEFAULT_TABLE
@@ -61,6 +63,14 @@ def steps(table: str = DEFAULT_TABLE, roles: Sequence[str] = ()) -> tuple[Step, 
         Step("table", f"{table}_worker", sql.compose("durable_create_worker", worker=worker(table)).decode()),
         *grants,
     )
+
+
+def missing(conn: psycopg.Connection[Any], table: str = DEFAULT_TABLE) -> tuple[str, ...]:
+    """Name the tables of the durable inbox that are not there yet."""
+    cursor = psycopg.Cursor(conn, row_factory=tuple_row)
+    names = {job(table).as_string(None): f"{table}_job", worker(table).as_string(None): f"{table}_worker"}
+    there = {name for (name,) in cursor.execute(sql.get("find_tables"), {"tables": list(names)})}
+    return tuple(name for quoted, name in names.items() if quoted not in there)
 
 
 def index_names(table: str) -> tuple[str, ...]:

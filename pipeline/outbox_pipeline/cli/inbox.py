@@ -15,7 +15,7 @@ import psycopg
 from outbox_connectors import quantities
 from outbox_connectors.definition import Secret
 from outbox_connectors.errors import Failed, UsageError
-from outbox_consumers import application, retention, schema
+from outbox_consumers import application, durable, retention, schema
 from outbox_consumers.inbox import DEFAULT_TABLE, inbox_missing
 from outbox_pipeline import postgres
 from outbox_pipeline.cli import Invocation, output, pass_invocation
@@ -32,19 +32,28 @@ def inbox() -> None:
 )
 @click.option("--table", default=DEFAULT_TABLE, show_default=True, help="Name, with or without a schema.")
 @click.option("--grant", "roles", multiple=True, metavar="ROLE", help="Let this role consume. Repeatable.")
+@click.option(
+    "--durable", "with_jobs", is_flag=True, help="Also the tables of a DurableInbox."
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing.")
 @click.option("--sql", "as_sql", is_flag=True, help="Print the statements for somebody else to run.")
 @pass_invocation
 def init(
-    invocation: Invocation, dsn: str, table: str, roles: tuple[str, ...], dry_run: bool, as_sql: bool
+    invocation: Invocation,
+    dsn: str,
+    table: str,
+    roles: tuple[str, ...],
+    with_jobs: bool,
+    dry_run: bool,
+    as_sql: bool,
 ) -> None:
     """Create the inbox table in the consumer's own database. Running it again changes nothing."""
-    todo = schema.steps(table, roles)
+    todo = schema.steps(table, roles) + (durable.steps(table, roles) if with_jobs else ())
     if as_sql:
         _show_sql(invocation, todo)
         return
     with postgres.connect(Secret(dsn), application_name="outboxctl inbox init") as conn:
-        missing = schema.missing(conn, table)
+        missing = schema.missing(conn, table) + durable.missing(conn, table)
         if not dry_run:
             _apply(conn, todo)
     _show(invocation, todo, missing, dry_run)
