@@ -32,9 +32,7 @@ def inbox() -> None:
 )
 @click.option("--table", default=DEFAULT_TABLE, show_default=True, help="Name, with or without a schema.")
 @click.option("--grant", "roles", multiple=True, metavar="ROLE", help="Let this role consume. Repeatable.")
-@click.option(
-    "--durable", "with_jobs", is_flag=True, help="Also the tables of a DurableInbox."
-)
+@click.option("--durable", "with_jobs", is_flag=True, help="Also the tables of a DurableInbox.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing.")
 @click.option("--sql", "as_sql", is_flag=True, help="Print the statements for somebody else to run.")
 @pass_invocation
