@@ -2,4 +2,12 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["fix_stack", "fix_provision", "fix_consumer", "fix_connector", "fix_scenarios", "fix_relay"]
+pytest_plugins = [
+    "fix_stack",
+    "fix_provision",
+    "fix_consumer",
+    "fix_connector",
+    "fix_scenarios",
+    "fix_scene",
+    "fix_relay",
+]

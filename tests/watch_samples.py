@@ -25,7 +25,7 @@ from outbox_pipeline.watch.sample import (
     TaskSample,
 )
 from outbox_pipeline.watch.thresholds import Thresholds
-from outbox_pipeline.watch.verdict import Verdict
+from outbox_pipeline.watch.verdict import Key, Unseen, Verdict
 
 MIB = 1024 * 1024
 NOW = 1_800_000_000.0
@@ -221,3 +221,27 @@ def verdict(*samples: Sample, thresholds: Thresholds | None = None) -> Verdict:
     """Assess the last sample with the others as its past."""
     *past, present = samples
     return assess(history_of(past), present, thresholds or Thresholds())
+
+
+CONNECT_GONE = Unseen("connect", "http://connect:8083: connection refused", "check connect.url")
+KAFKA_GONE = Unseen("kafka", "kafka:9092: connection refused", "check bootstrap.servers")
+POSTGRES_GONE = Unseen("postgres", "db:5432: connection refused", "check host and port")
+
+
+def outranked(answer: Verdict) -> set[Key]:
+    return {finding.key for finding in answer.findings}
+
+
+def down(sample: Sample = HEALTHY) -> Sample:
+    """Nobody holds the slot."""
+    return with_slot(with_postgres(sample, senders=()), active_pid=None)
+
+
+def growing(seconds: int, rows: int = 1, **sender: object) -> list[Sample]:
+    """The consumer answers, WAL grows by 1 MiB/s, the position stands still."""
+    steps = []
+    for second in range(0, seconds + 1, 10):
+        step = later(HEALTHY, second, wal=second * MIB)
+        step = with_outbox(step, inserted=5000 + rows * second)
+        steps.append(with_sender(step, **sender) if sender else step)
+    return steps

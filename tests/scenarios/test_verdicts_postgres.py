@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 
-import psycopg
 import pytest
 from psycopg import sql
 
 from fix_scenarios import Stage, renamed
 from fix_stack import Database, Stack
-from outbox_pipeline.watch.thresholds import MIB, Thresholds
+from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import End, Key
 from replication_client import Manner
 
@@ -263,158 +261,3 @@ def test_decoding_in_a_loop(stage: Stage) -> None:
 
     verdict = stage.expect(Key.DECODE_LOOP, session)
     assert "again and again" in verdict.cause
-
-
-# --- transactions that hold things up ----------------------------------------------------------
-
-
-def test_pinned_by_a_writer_in_another_database(
-    stage: Stage, new_database: Callable[[Stack], Database]
-) -> None:
-    stage.thresholds = replace(stage.thresholds, quiet_bytes=64 * MIB)
-    other = new_database(stage.server)
-    with other.connect() as writer, stage.consumer():
-        writer.execute("CREATE TABLE t (x int)")
-        stage.execute("CHECKPOINT")
-        writer.execute("BEGIN")
-        writer.execute("INSERT INTO t VALUES (1)")
-        verdict = stage.expect(Key.PINNED_BY_TRANSACTION, lambda: _advance(stage))
-        assert str(writer.info.backend_pid) in verdict.cause
-        assert other.name in verdict.cause
-        writer.execute("ROLLBACK")
-        stage.expect(Key.HEALTHY, lambda: _advance(stage))
-
-
-def test_pinned_by_a_prepared_transaction(stage: Stage) -> None:
-    with stage.consumer():
-        with psycopg.connect(stage.database.conninfo) as conn:
-            conn.execute("INSERT INTO other VALUES ('x')")
-            conn.execute("PREPARE TRANSACTION 'order''s 17'")
-        verdict = stage.expect(Key.PINNED_BY_TRANSACTION, lambda: _advance(stage))
-    assert "ROLLBACK PREPARED" in verdict.next_step
-
-
-def _advance(stage: Stage) -> None:
-    """Let the server log its running transactions, from which alone restart_lsn moves on."""
-    stage.burn(2)
-    stage.insert()
-    stage.execute("CHECKPOINT")
-
-
-def test_a_reader_pins_nothing(stage: Stage) -> None:
-    stage.thresholds = replace(stage.thresholds, quiet_bytes=64 * MIB)
-    with stage.database.connect() as reader, stage.consumer():
-        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        reader.execute("SELECT count(*) FROM other")
-        stage.expect(Key.HEALTHY, lambda: _advance(stage), steady=8)
-
-
-def test_outbox_that_vacuum_cannot_clean(stage: Stage) -> None:
-    with stage.database.connect() as holder, stage.consumer():
-        holder.execute("BEGIN")
-        holder.execute("INSERT INTO other VALUES ('x')")
-        stage.execute(
-            "WITH gone AS (INSERT INTO outbox (payload) SELECT '{}' FROM generate_series(1, 3000)"
-            " RETURNING id) SELECT count(*) FROM gone"
-        )
-        with stage.database.connect() as conn:
-            conn.execute("DELETE FROM outbox")
-        stage.execute("VACUUM outbox")
-        verdict = stage.expect(Key.OUTBOX_NOT_VACUUMABLE)
-        assert str(holder.info.backend_pid) in verdict.cause
-
-
-def test_catalogs_held_by_the_slot(stage: Stage) -> None:
-    stage.thresholds = replace(stage.thresholds, catalog_xmin_warn=50, pinned_bytes=10**12)
-    with stage.database.connect() as holder, stage.consumer():
-        holder.execute("BEGIN")
-        holder.execute("INSERT INTO other VALUES ('x')")
-
-        def burn_xids() -> None:
-            for _ in range(20):
-                stage.execute("INSERT INTO other VALUES ('y')")
-            stage.insert()
-
-        stage.expect(Key.CATALOG_XMIN_OLD, burn_xids)
-
-
-# --- the server --------------------------------------------------------------------------------
-
-
-def test_wal_that_nobody_explains(stage: Stage) -> None:
-    stage.set(archive_command="false", max_wal_size="32MB")
-    with stage.consumer():
-
-        def write() -> None:
-            stage.burn(16)
-            stage.insert()
-
-        verdict = stage.expect(Key.UNEXPLAINED_WAL, write, steady=1)
-    assert "archive_command fails" in verdict.cause
-
-
-def test_made_without_failover(stage: Stage) -> None:
-    renamed(stage, failover=True)
-    with stage.consumer():
-        stage.expect(Key.FAILOVER_NOT_READY if stage.major >= 17 else Key.HEALTHY, stage.insert)
-
-
-def test_waiting_for_a_standby_that_is_gone(stage: Stage) -> None:
-    if stage.major < 17:
-        pytest.skip("failover slots come with PostgreSQL 17")
-    stage.admin.execute("SELECT pg_drop_replication_slot(%s)", (stage.names.slot,))
-    stage.admin.execute(
-        "SELECT pg_create_logical_replication_slot(%s, 'pgoutput', failover => true)", (stage.names.slot,)
-    )
-    stage.admin.execute("SELECT pg_create_physical_replication_slot('standby_1', true)")
-    stage.set(synchronized_standby_slots="standby_1")
-    with stage.consumer():
-        verdict = stage.expect(Key.FAILOVER_NOT_READY, stage.insert)
-    assert "standby_1" in verdict.cause
-
-
-def test_server_gone(stage: Stage) -> None:
-    with stage.consumer():
-        stage.expect(Key.HEALTHY, stage.insert)
-        source = stage.sampler
-        assert source is not None
-
-        def cut() -> None:
-            with suppress(psycopg.Error):
-                stage.admin.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s",
-                    (f"watch {stage.names.slot}",),
-                )
-
-        stage.login = {"port": "1"}
-        stage.expect(Key.POSTGRES_UNREACHABLE, cut)
-        stage.login = {}
-        stage.expect(Key.HEALTHY, stage.insert)
-
-
-@pytest.mark.slow
-def test_time_that_is_left_comes_true(stage: Stage) -> None:
-    """The slot is invalidated when it was foreseen: expected within 20 %, earliest not later."""
-    stage.set(max_slot_wal_keep_size="160MB", max_wal_size="64MB")
-    began = time.monotonic()
-    foreseen: list[tuple[float, float, float]] = []
-    while time.monotonic() - began < 120:
-        stage.admin.execute(
-            "SELECT count(pg_logical_emit_message(FALSE, 'burn', repeat('y', 100000))) FROM "
-            "generate_series(1, 16)"
-        )
-        _, verdict = stage.look()
-        now = time.monotonic() - began
-        if verdict.key is Key.SLOT_LOST:
-            break
-        left = verdict.seconds_left
-        if left is not None and left.expected is not None and left.earliest is not None:
-            foreseen.append((now, now + left.earliest, now + left.expected))
-        time.sleep(0.25)
-    else:
-        pytest.fail("the slot was never lost")
-    lost = time.monotonic() - began
-    half = next(entry for entry in foreseen if entry[0] > lost / 2)
-    print(f"lost after {lost:.1f} s; half way, earliest said {half[1]:.1f} s and expected {half[2]:.1f} s")
-    assert abs(half[2] - lost) <= 0.2 * lost
-    assert half[1] <= lost * 1.02 + 0.5

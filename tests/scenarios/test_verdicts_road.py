@@ -8,185 +8,27 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
-from fix_scenarios import Acted
-from fix_stack import Stack, _instance, _stack, in_use, run
-from local_stack.processes import recorded
-from loss_lab import DEFINITION
-from outbox_connectors.definition import Definition, Secret
+from fix_scene import STACK, Scene
+from fix_stack import _instance, run
 from outbox_connectors.findings import Severity
-from outbox_connectors.loading import loads
-from outbox_pipeline import messages, outbox, topics
-from outbox_pipeline.connect.client import ConnectClient
-from outbox_pipeline.watch.assess import assess
-from outbox_pipeline.watch.history import History, remember
-from outbox_pipeline.watch.take import TICKER_NAME, Sampler
-from outbox_pipeline.watch.thresholds import MIB, Thresholds
-from outbox_pipeline.watch.verdict import Key, Verdict
+from outbox_pipeline import topics
+from outbox_pipeline.watch.history import History
+from outbox_pipeline.watch.take import Sampler
+from outbox_pipeline.watch.thresholds import Thresholds
+from outbox_pipeline.watch.verdict import Key
 from replication_client import Manner, consuming
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(600)]
-
-STACK = "scene"
-NAME = "scene"
-PATIENCE_SECONDS = 90.0
-# Debezium answers every 10 s and Connect stores offsets every 60 s unless told otherwise.
-QUICK = Thresholds(
-    stuck=20.0,
-    frozen=15.0,
-    quiet_bytes=2 * MIB,
-    stalled_critical=3600.0,
-    group_lag=50,
-    group_stopped=6.0,
-)
-
-
-@dataclass(slots=True)
-class Scene:
-    """The pipeline, its load, and a watch that looks at it with the product's own sampler."""
-
-    stack: Stack
-    definition: Definition
-    file: Path
-    client: ConnectClient
-    act: Acted = lambda expected, got: None
-    thresholds: Thresholds = QUICK
-    history: History = field(default_factory=History)
-    sampler: Sampler | None = None
-    severities: list[tuple[Key, Severity]] = field(default_factory=list)
-
-    def look(self) -> Verdict:
-        if self.sampler is None:
-            self.sampler = Sampler.of(self.definition)
-        sample = self.sampler.take()
-        verdict = assess(self.history, sample, self.thresholds)
-        self.history = remember(self.history, sample)
-        self.severities.append((verdict.key, verdict.severity))
-        return verdict
-
-    def expect(self, *keys: Key, steady: int = 1, seconds: float = PATIENCE_SECONDS) -> Verdict:
-        """Look until the verdict is one of `keys` and stays so."""
-        began, row, said = time.monotonic(), 0, []
-        while True:
-            verdict = self.look()
-            said.append(verdict.key.value)
-            row = row + 1 if verdict.key in keys else 0
-            if row > steady:
-                print(f"{time.monotonic() - began:5.1f} s: {', '.join(dict.fromkeys(said))}")
-                self.act(keys[0].value if verdict.key not in keys else verdict.key.value, verdict.key.value)
-                return verdict
-            if time.monotonic() - began > seconds:
-                self.act(keys[0].value, verdict.key.value)
-                pytest.fail(
-                    f"expected {keys[0].value}; it said {', '.join(dict.fromkeys(said))}: {verdict.cause}"
-                )
-            time.sleep(0.5)
-
-    def connect(self, application: str = "scene") -> psycopg.Connection[Any]:
-        return psycopg.connect(self.stack.conninfo("scene", application_name=application), autocommit=True)
-
-    def write(self, rows: int = 20) -> None:
-        with psycopg.connect(self.stack.conninfo("scene")) as conn:
-            outbox.add_many(
-                conn,
-                [
-                    outbox.event(aggregate_type="order", aggregate_id=str(n), event_type="Placed", payload={})
-                    for n in range(rows)
-                ],
-            )
-
-    @contextmanager
-    def load(self, *, events: bool = True, ticks: bool = True) -> Iterator[None]:
-        """Write events and ticks twice a second, through every outage."""
-        stop = threading.Event()
-
-        def go() -> None:
-            conn: psycopg.Connection[Any] | None = None
-            while not stop.wait(0.5):
-                try:
-                    if ticks:
-                        conn = conn or self.connect(TICKER_NAME)
-                        messages.emit(conn, self.definition.heartbeat_prefix)
-                    if events:
-                        self.write()
-                except psycopg.Error:
-                    conn = None
-            if conn is not None:
-                conn.close()
-
-        thread = threading.Thread(target=go, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join(10)
-
-    def outboxctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [Path(sys.executable).with_name("outboxctl"), "-f", str(self.file), *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={
-                "PATH": "/usr/bin:/bin",
-                "NO_COLOR": "1",
-                "HOME": str(self.file.parent),
-                **self.stack.environ,
-            },
-        )
-
-    def signal(self, service: str, number: signal.Signals) -> None:
-        process = recorded(_instance(STACK).pid_file(service))
-        assert process is not None
-        os.kill(process.pid, number)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with in_use(STACK):
-        run(STACK, "reset")
-        run(STACK, "up", "--set", "wal_sender_timeout=30s")
-        stack = _stack(STACK)
-        with psycopg.connect(stack.conninfo(), autocommit=True) as conn:
-            conn.execute("CREATE DATABASE scene")
-        text = DEFINITION.format(name=NAME, database="scene", **stack.environ)
-        file = tmp_path_factory.mktemp("scene") / "outbox.yaml"
-        file.write_text(text)
-        definition = loads(text, source=str(file), environ={})
-        admin = Secret(stack.conninfo("scene"))
-        definition = replace(definition, postgres=replace(definition.postgres, admin=admin))
-        with ConnectClient(definition.connect) as client:
-            scene = Scene(stack, definition, file, client)
-            applied = scene.outboxctl("apply")
-            assert applied.returncode == 0, applied.stdout + applied.stderr
-            yield scene
-        run(STACK, "reset")
-
-
-@pytest.fixture
-def scene(whole: Scene, acted: Acted) -> Iterator[Scene]:
-    whole.act = acted
-    whole.thresholds = QUICK
-    whole.severities.clear()
-    yield whole
-    if whole.sampler is not None:
-        whole.sampler.close()
-        whole.sampler = None
 
 
 def test_healthy_load(scene: Scene) -> None:
