@@ -1,0 +1,170 @@
+"""How fast a durable inbox works off jobs, and whether taking them costs more when many wait.
+
+Run as a program it is one round: `python -m benchmarks.durable WAY JOBS` prints jobs per second.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+
+from benchmarks.measures import Figure, Goal
+from benchmarks.rounds import Say, rotated
+from benchmarks.servers import Servers
+from outbox_consumers import Event, schema
+from outbox_consumers.durable import DurableInbox, Job, steps
+from outbox_consumers.durable.queue import Queue
+
+DATABASE = "billing"
+EMPTY_WORK, INSERT_WORK = "jobs with empty handlers", "jobs with one INSERT each"
+GROWTH_WORK = "taking and ending 50 jobs"
+NO_KEY, KEYS = "in any order", "in order of 5,000 keys"
+ALONE, TOGETHER = "a transaction each", "quick ones together"
+FEW, MILLION = "nothing else waits", "1,000,000 others wait"
+WORKERS = 2
+PATIENCE_SECONDS = 300
+
+GOALS = (
+    Goal(EMPTY_WORK, NO_KEY, at_least=5000, absolute=True),
+    Goal(EMPTY_WORK, KEYS, at_least=5000, absolute=True),
+    Goal(GROWTH_WORK, MILLION, at_most=2),
+)
+
+
+def measure(servers: Servers, rounds: int, jobs: int, say: Say) -> list[Figure]:
+    """Work off the same number of jobs each way, in turns, each in processes of its own."""
+    with psycopg.connect(servers.dsn(DATABASE), autocommit=True) as conn:
+        schema.apply(conn, [*schema.steps(), *steps()])
+        conn.execute("CREATE TABLE IF NOT EXISTS job_effect (key text NOT NULL, n integer NOT NULL)")
+    rates: dict[str, list[float]] = {}
+    for number in range(rounds):
+        for way in rotated((NO_KEY, KEYS, ALONE, TOGETHER), number):
+            say(f"durable inbox, round {number + 1} of {rounds}: {way}")
+            share = jobs if way in (NO_KEY, KEYS) else jobs // 4
+            rates.setdefault(way, []).append(_run(servers, way, share))
+    return [
+        *(
+            Figure(EMPTY_WORK, way, tuple(rates[way]), "jobs/s", more_is_better=True)
+            for way in (NO_KEY, KEYS)
+        ),
+        *(
+            Figure(INSERT_WORK, way, tuple(rates[way]), "jobs/s", more_is_better=True, reference=way == ALONE)
+            for way in (ALONE, TOGETHER)
+        ),
+        *_growth(servers, say),
+    ]
+
+
+def _run(servers: Servers, way: str, jobs: int) -> float:
+    environ = {**os.environ, "BENCH_DSN": servers.dsn(DATABASE), "PYTHONPATH": sys.path[0]}
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.durable", way, str(jobs)],
+        env=environ,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    return float(done.stdout.split()[-1])
+
+
+def _growth(servers: Servers, say: Say) -> list[Figure]:
+    """Measure one batch after the other while few jobs are there, and while a million are."""
+    say("durable inbox: taking with a million jobs waiting")
+    with psycopg.connect(servers.dsn(DATABASE), autocommit=True) as conn:
+        conn.execute("TRUNCATE inbox_job, inbox_worker")
+        few = _batches(conn)
+        _fill(conn, 1_000_000)
+        many = _batches(conn)
+        conn.execute("TRUNCATE inbox_job, inbox_worker")
+    return [
+        Figure(GROWTH_WORK, FEW, few, "ms", more_is_better=False, reference=True),
+        Figure(GROWTH_WORK, MILLION, many, "ms", more_is_better=False),
+    ]
+
+
+def _batches(conn: psycopg.Connection[Any], batches: int = 40, size: int = 50) -> tuple[float, ...]:
+    """Give the milliseconds that each batch took to be sorted, taken and ended."""
+    _fill(conn, batches * size)
+    conn.execute("VACUUM ANALYZE inbox_job")
+    conn.execute("CHECKPOINT")
+    queue = Queue("bench", "inbox", 0)
+    [(worker,)] = conn.execute(
+        "INSERT INTO inbox_worker (consumer, name, alive_until, backend)"
+        " VALUES ('bench', 'bench', 'infinity', 0) RETURNING id"
+    ).fetchall()
+    samples = []
+    for _ in range(batches):
+        begun = time.perf_counter()
+        with conn.transaction():
+            queue.sort(conn)
+            queue.wake(conn)
+            jobs = queue.take(conn, worker, size)
+        with conn.transaction():
+            queue.finish(conn, worker, jobs)
+        samples.append((time.perf_counter() - begun) * 1000)
+    return tuple(samples)
+
+
+def _fill(conn: psycopg.Connection[Any], jobs: int) -> None:
+    conn.execute(
+        "INSERT INTO inbox_job (consumer, state, priority, due_at, event_id, event_type, topic, partition,"
+        " \"offset\", headers) SELECT 'bench', 'ready', 0, now(), gen_random_uuid(), 'Work', '', 0, 0,"
+        " '[]' FROM generate_series(1, %s)",
+        [jobs],
+    )
+
+
+# -- One round, in a process of its own ----------------------------------------------------------------
+
+
+def main(way: str, jobs: int) -> None:
+    """Put jobs in, work them off, and print how many a second that were."""
+    dsn = os.environ["BENCH_DSN"]
+    durable = DurableInbox("bench", dsn=dsn)
+    durable.handler("Empty")(_nothing)
+    durable.handler("Insert", together=way == TOGETHER)(_insert)
+    kind = "Empty" if way in (NO_KEY, KEYS) else "Insert"
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("TRUNCATE inbox_job, inbox_worker, job_effect")
+        for first in range(0, jobs, 1000):
+            numbers = range(first, min(first + 1000, jobs))
+            durable.put_many(conn, [Job(kind, {"n": n}, key=_key(way, n)) for n in numbers])
+        conn.execute("CHECKPOINT")
+    begun = time.perf_counter()
+    ended: list[float] = []
+    threading.Thread(target=_stop_when_empty, args=(dsn, durable.stop, ended), daemon=True).start()
+    durable.run(workers=WORKERS)
+    print(jobs / (ended[0] - begun))
+
+
+def _key(way: str, number: int) -> str:
+    return "" if way == NO_KEY else f"order-{number % 5000}"
+
+
+def _nothing(conn: psycopg.Connection[Any], event: Event) -> None:
+    """Handle nothing."""
+
+
+def _insert(conn: psycopg.Connection[Any], event: Event) -> None:
+    conn.execute("INSERT INTO job_effect VALUES (%s, %s)", (event.key, event.data["n"]))
+
+
+def _stop_when_empty(dsn: str, stop: Callable[[], None], ended: list[float]) -> None:
+    time.sleep(0.5)  # the processes are forked before this one opens a connection
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        while conn.execute("SELECT EXISTS (SELECT FROM inbox_job)").fetchone() != (False,):
+            time.sleep(0.05)
+    ended.append(time.perf_counter())
+    stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
