@@ -232,6 +232,15 @@ def test_a_group_that_falls_behind_is_lagging() -> None:
     assert verdict(*steps).key is Key.GROUP_LAGGING
 
 
+@pytest.mark.parametrize("state", ["PREPARING_REBALANCING", "COMPLETING_REBALANCING", "ASSIGNING", "EMPTY"])
+def test_a_rebalance_or_a_restart_of_a_consumer_is_no_critical_verdict(state: str) -> None:
+    members = 0 if state == "EMPTY" else 2
+    steps = [
+        with_group(later(HEALTHY, s), end=5000 + s, state=state, members=members) for s in range(0, 60, 5)
+    ]
+    assert verdict(*steps).severity is not Severity.CRITICAL
+
+
 def test_a_group_that_catches_up_is_healthy() -> None:
     steps = [
         with_group(later(HEALTHY, s), end=9000, committed={("outbox.event.order", 0): 5000 + 50 * s})
