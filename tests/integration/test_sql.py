@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.matrix]
 
 FOLDER = Path(statements.__file__).parent
 NAMES = sorted({re.sub(r"_pg\d+$", "", path.stem) for path in FOLDER.glob("*.sql")})
-RELAY_QUERIES = {name for name in NAMES if name.startswith("relay_") and "create" not in name}
+RELAY_QUERIES = {name for name in NAMES if name.startswith(("relay_", "switch_")) and "create" not in name}
 TODAY = date(2026, 11, 29)
 BYTEA = TableName("public", "outbox_bytea")
 # What the placeholders of a statement stand for, where it is no identifier.

@@ -41,7 +41,7 @@ def check(conn: psycopg.Connection[TupleRow], definition: Definition, settings: 
         what = ", ".join(change.field for change in planned.changes)
         archive = " --archive" if settings.mode is Mode.ARCHIVE else ""
         raise Failed(f"{what} is missing", where=planned.name, remedy=_SET_UP + archive)
-    _check_only_road(conn, definition)
+    check_only_road(conn, definition)
     if settings.transactions:
         _check_progress_topic(definition, names, shards)
     return shards
@@ -56,12 +56,15 @@ def _check_table(conn: psycopg.Connection[TupleRow], definition: Definition) -> 
         raise Failed(planned.why, where=f"table {planned.name}", remedy=planned.remedy)
 
 
-def _check_only_road(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:
-    """A slot means that a connector has published these rows, or will: both would send them."""
+def check_only_road(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:
+    """Refuse a relay beside a connector: a slot means that it has published these rows, or will.
+
+    A lost slot too: what the connector published before is still in the outbox. Raises Refused.
+    """
     slot = slots.read(conn, definition.postgres.slot)
-    if slot is None or slot.lost:
+    if slot is None:
         return
-    state = "is live" if slot.active else "has a slot and would publish the same rows when it comes back"
+    state = "is live" if slot.active else "has a slot, so it has published rows that are still here, or will"
     raise Refused(
         f"the connector of pipeline {definition.pipeline} {state}",
         where=f"slot {definition.postgres.slot}",

@@ -22,6 +22,7 @@ from outbox_pipeline.relay.names import Names, identifiers
 from outbox_pipeline.relay.settings import IDLE_SESSION_MS, MAX_BATCH_BYTES, Mode
 
 Connection = psycopg.Connection[TupleRow]
+LAST_POSITION = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Session:
 
     def __init__(self, conn: Connection, names: Names, placeholders: Mapping[str, sql.Composable]) -> None:
         self.conn = conn
+        self.until = LAST_POSITION  # rows behind it are somebody else's
         self._names = names
         self._placeholders = placeholders
         self._composed: dict[str, sql.Composed] = {}
@@ -45,8 +47,11 @@ class Session:
         conn.add_notify_handler(self._hear)  # for those that arrive with the answer of a query
 
     @classmethod
-    def open(cls, definition: Definition, names: Names, shards: int) -> Session:
-        """Connect, set the session up and appear among the workers. Raises Unreachable."""
+    def open(cls, definition: Definition, names: Names, shards: int, *, enter: bool = True) -> Session:
+        """Connect, set the session up and appear among the workers, which waits while the road is switched.
+
+        Raises Unreachable.
+        """
         conn = postgres.connect(
             definition.postgres.admin,
             application_name=f"outboxctl relay {definition.pipeline}",
@@ -54,7 +59,8 @@ class Session:
         )
         session = cls(conn, names, identifiers(names, definition.outbox, shards))
         conn.execute(statements.get("relay_set_session"), {"idle_milliseconds": str(IDLE_SESSION_MS)})
-        conn.execute(statements.get("relay_enter"), {"lock": names.lock})
+        if enter:
+            conn.execute(statements.get("relay_enter"), {"lock": names.lock})
         conn.execute(session._statement("relay_listen"))
         return session
 
@@ -101,7 +107,7 @@ class Session:
 
     def waiting(self, shards: Collection[int], parked: Collection[str]) -> frozenset[int]:
         """Find out which of these shards have rows that may be published."""
-        values = {"shards": list(shards), "parked": list(parked)}
+        values = {"shards": list(shards), "parked": list(parked), "until": self.until}
         return frozenset(found for (found,) in self.conn.execute(self._statement("relay_waiting"), values))
 
     def noted(self, shard: int) -> int | None:
@@ -136,6 +142,7 @@ class Session:
             "limit": limit,
             "max_bytes": MAX_BATCH_BYTES,
             "published": published,
+            "until": self.until,
             "parked": list(parked),
         }
         name: LiteralString = "relay_read_next" if mode is Mode.DELETE else "relay_read_next_archiving"

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaException
 
 from outbox_connectors.definition import Definition
 from outbox_pipeline.errors import DefinitionError, Failed, OutboxError, Unreachable
-from outbox_pipeline.relay import refusals
+from outbox_pipeline.relay import guard, refusals
 from outbox_pipeline.relay.batches import Progress, resume
 from outbox_pipeline.relay.carriage import Carriage, Phase, publish
 from outbox_pipeline.relay.counters import Counters
@@ -61,7 +61,10 @@ class Worker:
         stop: Event,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
+        until: int | None = None,
     ) -> None:
+        """Prepare. `until` is for a switch, which keeps other workers out: the last position to carry."""
+        self._until = until
         self.counters = Counters()
         self._definition = definition
         self._names = names
@@ -95,7 +98,7 @@ class Worker:
         try:
             while not self._stop.is_set():
                 try:
-                    session = Session.open(self._definition, self._names, self._shards)
+                    session = self._open()
                 except (Unreachable, psycopg.Error) as error:
                     failures = self._back_off(failures, str(error))
                     continue
@@ -111,6 +114,18 @@ class Worker:
         finally:
             self._progress.close()
         return self.counters
+
+    def _open(self) -> Session:
+        session = Session.open(self._definition, self._names, self._shards, enter=self._until is None)
+        if self._until is not None:
+            session.until = self._until
+            return session
+        try:
+            guard.check_only_road(session.conn, self._definition)  # we may have waited for a switch
+        except BaseException:
+            session.close()
+            raise
+        return session
 
     def _back_off(self, failures: int, why: str) -> int:
         if failures == 0:

@@ -2,5 +2,6 @@
 CREATE TABLE {settings} (
     only_row boolean NOT NULL PRIMARY KEY DEFAULT true CHECK (only_row),
     pipeline text NOT NULL,
-    shards integer NOT NULL CHECK (shards BETWEEN 1 AND 256)
+    shards integer NOT NULL CHECK (shards BETWEEN 1 AND 256),
+    until_position bigint
 )

@@ -4,6 +4,7 @@ WITH found AS (
     FROM {table} AS o
     WHERE {shard_of} = %(shard)s
         AND o.id NOT IN (SELECT unnest(ids) FROM {batch} WHERE shard = %(shard)s AND n = %(published)s)
+        AND o.position <= %(until)s
         AND coalesce(o.aggregate_type, '') <> ALL (%(parked)s::text[])
         AND (
             (coalesce(o.aggregate_type, ''), coalesce(o.aggregate_id, '')) NOT IN (

@@ -4,6 +4,7 @@ FROM unnest(%(shards)s::integer[]) AS s (shard)
 WHERE EXISTS (
     SELECT FROM {table} AS o
     WHERE {shard_of} = s.shard
+        AND o.position <= %(until)s
         AND coalesce(o.aggregate_type, '') <> ALL (%(parked)s::text[])
         AND (
             (coalesce(o.aggregate_type, ''), coalesce(o.aggregate_id, '')) NOT IN (

@@ -1,0 +1,50 @@
+"""`outboxctl switch`: hand a live outbox from one road to the other."""
+
+from __future__ import annotations
+
+import click
+
+from outbox_connectors.errors import ExitCode
+from outbox_pipeline import postgres, slots, switch
+from outbox_pipeline.cli import Invocation, output, pass_invocation
+from outbox_pipeline.connect.client import ConnectClient
+
+
+@click.command("switch")
+@click.option("--to", "road", type=click.Choice(["relay", "cdc"]), required=True, help="The road to take.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing.")
+@pass_invocation
+def switch_(invocation: Invocation, road: str, dry_run: bool) -> int:
+    """Hand a live outbox from the connector to the relay, or back: no gap, no event on both roads.
+
+    Run it again after an interruption. After --to relay, start outboxctl relay; --to cdc ends the
+    relay's workers itself and starts the connector.
+    """
+    definition = invocation.definition()
+    with (
+        postgres.connect(
+            definition.postgres.admin,
+            application_name="outboxctl switch",
+            dbname=definition.postgres.connector.database,
+        ) as conn,
+        ConnectClient(definition.connect) as client,
+    ):
+        if dry_run:
+            slot = slots.read(conn, definition.postgres.slot)
+            live = "the connector's" if slot is not None else "the relay's"
+            plan = {
+                "relay": "move published rows to the history, stop the connector, drop its slot",
+                "cdc": "end the relay's workers, make a slot, carry the rows before it, start the connector",
+            }[road]
+            found = {"road": road, "now": live, "plan": plan}
+            output.json_document(found) if invocation.json else output.line(f"the outbox is {live}: {plan}")
+            return ExitCode.OK
+        move = switch.to_relay if road == "relay" else switch.to_cdc
+        done = move(conn, client, definition, say=output.progress)
+    if invocation.json:
+        output.json_document({"road": done.road, "rows": done.rows})
+    elif road == "relay":
+        output.line("the outbox is the relay's: start outboxctl relay")
+    else:
+        output.line("the outbox is the connector's")
+    return ExitCode.OK

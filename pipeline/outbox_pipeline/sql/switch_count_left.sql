@@ -1,0 +1,2 @@
+-- Count the rows up to a position.
+SELECT count(*) FROM {table} WHERE position <= %(until)s
