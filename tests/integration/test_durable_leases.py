@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -219,3 +220,24 @@ def test_queues_whose_head_was_deleted_by_hand_are_mended(lab: Lab) -> None:
         assert durable.mend(conn) == 4
     finish(lab, durable)
     assert len(lab.effects()) == 36
+
+
+@pytest.mark.slow
+def test_sessions_ended_at_any_moment(lab: Lab) -> None:
+    """Also in the middle of COMMIT, whose outcome nobody is told: it is found out, never guessed."""
+    durable = lab.inbox(lease=3.0)
+    lab.jobs(1500, keys=40)
+    with working(durable, workers=3):
+        ended = 0
+        while lab.left():
+            [(count,)] = lab.query(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND application_name LIKE 'outbox %%'"
+                " AND pid <> pg_backend_pid() AND random() < %s",
+                0.15 if ended < 60 else 0,
+            )
+            ended += count
+            time.sleep(0.05)
+    assert ended >= 20
+    lab.applied_once_in_order()
+    assert lab.states() == {}

@@ -32,7 +32,7 @@ from outbox_consumers.durable.lease import Lease, Pulse
 from outbox_consumers.durable.queue import Queue
 from outbox_consumers.durable.routes import Route, Routes
 from outbox_consumers.durable.session import LazyConnection, WorkerSession
-from outbox_consumers.errors import Reject, Skip
+from outbox_consumers.errors import ReadOnlyDatabase, Reject, Skip
 from outbox_consumers.event import TYPE_HEADER, header, headers_of
 from outbox_consumers.inbox import cursor_of
 from outbox_consumers.outage import Outside
@@ -48,6 +48,7 @@ SLOW_SECONDS: Final = 0.01  # a handler that takes longer has a transaction of i
 GROUP_SECONDS: Final = 0.02  # for which quick handlers share one
 MOST: Final = 200
 _MAX_ERROR: Final = 8192
+_DATABASE: Final = (psycopg.Error, ReadOnlyDatabase)  # the latter while another server takes over
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class Worker:
         try:
             self._enter()
             jobs = self._take()
-        except psycopg.Error as error:
+        except _DATABASE as error:
             self._session.rollback()
             if not is_transient(error):
                 raise
@@ -161,7 +162,7 @@ class Worker:
                 self.pulse.keep(None)
                 cursor_of(self._session.connection()).execute(self._leave, {"worker": self._worker})
                 self._session.commit()
-        except psycopg.Error as error:
+        except _DATABASE as error:
             log.warning("could not hand back; others will rescue: %s", error)
             self._session.rollback()
 
@@ -261,7 +262,7 @@ class Worker:
         try:
             done = self._queue.finish(self._session.connection(), self._worker, jobs)
             self._session.commit()
-        except psycopg.Error as error:
+        except _DATABASE as error:
             self._session.rollback()
             log.warning("could not end %d jobs, they come again: %s", len(jobs), error)
             self._give_back(jobs)
@@ -351,7 +352,7 @@ class Worker:
         try:
             mine = say(self._session.connection())
             self._session.commit()
-        except psycopg.Error as error:
+        except _DATABASE as error:
             self._session.rollback()
             self._registered = None  # as somebody else, so that what this one holds is rescued
             log.warning("%r stays leased for now: %s", job.event, error)
@@ -372,7 +373,7 @@ class Worker:
         try:
             given = self._queue.give_back(self._session.connection(), self._worker, jobs, delay)
             self._session.commit()
-        except psycopg.Error as error:
+        except _DATABASE as error:
             self._session.rollback()
             self._registered = None
             log.warning("%d jobs stay leased for now: %s", len(jobs), error)
@@ -391,7 +392,7 @@ class Worker:
         elif jobs >= self._size:
             self._size = min(MOST, self._size * 2)
 
-    def _wait_for_database(self, error: psycopg.Error) -> None:
+    def _wait_for_database(self, error: Exception) -> None:
         self._outages += 1
         delay = TRANSIENT.delay(self._outages, self._outside.chance())
         log.warning("no database connection, again in %.1f s: %s", delay, " ".join(str(error).split()))
