@@ -168,9 +168,7 @@ def _seen(name: str, asked: Future[object] | None, deadline: float, kind: type[K
         place = f"{error.where}: " if error.where else ""
         return Unseen(name, f"{place}{error.problem}", error.remedy, refused=_refused(error.problem))
     except KafkaException as error:
-        return Unseen(
-            name, f"Kafka: {error.args[0].str()}", "check the groups and topics in the definition", True
-        )
+        return Unseen(name, f"Kafka: {error.args[0].str()}", "check that the brokers run")
     assert isinstance(found, kind)
     return found
 

@@ -216,7 +216,7 @@ def _why_down(connect: ConnectSample | None, name: str) -> tuple[str, str]:
         return f"Kafka Connect knows no connector {name}", "outboxctl connectors register"
     states = ", ".join(task.state for task in connect.tasks) or "no task"
     return (
-        f"connector {name} is {connect.state} with {states}, yet not connected to PostgreSQL",
+        f"connector {name} is {connect.state}, task: {states}, yet not connected to PostgreSQL",
         "outboxctl connectors status  # then the worker's log: the reason is only there",
     )
 

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
@@ -30,7 +31,8 @@ class KafkaSource:
     def __init__(
         self, kafka: Kafka, groups: Iterable[str], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._kafka = kafka
+        # librdkafka waits up to 10 s before it tries a broker again; a watch wants to see it sooner.
+        self._kafka = replace(kafka, client={"reconnect.backoff.max.ms": "1000", **kafka.client})
         self._groups = tuple(groups)
         self._clock = clock
         self._admin: Administrator | None = None
