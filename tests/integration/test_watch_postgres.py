@@ -100,7 +100,6 @@ def place(
 def test_a_sample_is_complete(place: Place) -> None:
     place.write("INSERT INTO outbox (payload) VALUES ('{}')")
     source = place.source()
-    source.look()
     deadline = time.monotonic() + 10
     sample = source.look()
     while sample.outbox is not None and sample.outbox.inserted < 1 and time.monotonic() < deadline:
@@ -160,7 +159,6 @@ def test_the_session_can_change_nothing(place: Place) -> None:
 
 def test_a_role_without_rights_sees_less_and_never_fails(place: Place) -> None:
     source = place.source(**place.role("nobody"))
-    source.look()
     sample = source.look()
     source.close()
     assert not sample.server.monitor
@@ -173,7 +171,6 @@ def test_a_role_without_rights_sees_less_and_never_fails(place: Place) -> None:
 def test_pg_monitor_is_all_it_takes(place: Place) -> None:
     login = place.role("monitor", "GRANT pg_monitor TO {}")
     source = place.source(**login)
-    source.look()
     sample = source.look()
     source.close()
     assert sample.server.monitor

@@ -81,6 +81,7 @@ class PostgresSource:
         try:
             if self._conn is None or self._conn.closed:
                 self._conn = self._open()
+                self._look(self._conn)  # learns what the session may see
             return self._look(self._conn)
         except psycopg.Error as error:
             self.close()
