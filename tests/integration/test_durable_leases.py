@@ -17,7 +17,7 @@ import pytest
 from durable_lab import Lab, bare, until, working, write_effect
 from fix_stack import Database
 from outbox_consumers import Event, Skip
-from outbox_consumers.durable import DurableInbox, tables, worker
+from outbox_consumers.durable import DurableInbox, worker
 from outbox_consumers.durable.queue import Queue
 
 pytestmark = pytest.mark.stack
@@ -191,13 +191,11 @@ def done(lab: Lab, count: int) -> bool:
     return len(lab.effects()) == count
 
 
-def test_polling_finds_what_no_message_tells_of(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "channel", lambda *_: "another")
-    with working(lab.inbox()):
-        monkeypatch.undo()
+def test_polling_finds_what_no_message_tells_of(lab: Lab) -> None:
+    with working(lab.inbox()), psycopg.connect(lab.dsn, autocommit=True) as conn:
         until(lambda: lab.query("SELECT count(*) FROM inbox_worker") == [(1,)])
-        lab.jobs(1)
-        until(lambda: len(lab.effects()) == 1)
+        lab.inbox(notify=False).put(conn, "Work", {"n": 1})
+        until(lambda: lab.effects() == [1])
 
 
 def test_done_jobs_are_kept_for_as_long_as_wanted(lab: Lab) -> None:

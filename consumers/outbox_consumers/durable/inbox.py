@@ -71,6 +71,9 @@ class DurableInbox:
     worker that says nothing for `lease` seconds is taken for dead, its session is ended and its jobs are
     given to others. `keep` is for how many seconds finished jobs stay in the table.
 
+    `put` wakes the workers with NOTIFY. PostgreSQL lets one such commit through at a time, so a busy
+    database may prefer `notify=False`: then a job waits for up to a second.
+
     Without `kafka` and `topics` it is a job queue: see `put`.
     """
 
@@ -89,6 +92,7 @@ class DurableInbox:
         stale: Stale = "dead_letter",
         lease: float = 30.0,
         keep: float = 0.0,
+        notify: bool = True,
         grace: float = 30.0,
         lock_timeout: float = 10.0,
     ) -> None:
@@ -108,7 +112,7 @@ class DurableInbox:
         self._keep = keep
         self._database = Database(Secret(dsn), name, table, lock_timeout, idle_timeout=0)
         self._routes = Routes()
-        self._putting = Putting(name, table)
+        self._putting = Putting(name, table, notify)
         self._outside = Outside(time.monotonic, time.sleep, random.random)
         self._stop = threading.Event()
         self._batch_size = batch_size

@@ -104,7 +104,8 @@ def queue_of(event: Event) -> bytes | None:
 class Putting:
     """Puts jobs into the queue of one consumer, through any connection and in its transaction."""
 
-    def __init__(self, consumer: str, table: str) -> None:
+    def __init__(self, consumer: str, table: str, notify: bool) -> None:
+        self._notifies = notify
         self._consumer = consumer
         self._table = table
         self._channel = tables.channel(table, consumer)
@@ -124,7 +125,8 @@ class Putting:
 
     def wake(self, conn: psycopg.Connection[Any]) -> None:
         """Wake the workers when the transaction commits."""
-        cursor_of(conn).execute(self._notify, {"channel": self._channel})
+        if self._notifies:
+            cursor_of(conn).execute(self._notify, {"channel": self._channel})
 
 
 def missing(table: str) -> InboxUnusable:
