@@ -1,0 +1,81 @@
+"""`outboxctl replay`: publish retained events again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TextIO
+from uuid import UUID
+
+import click
+
+from outbox_connectors.errors import ExitCode, UsageError
+from outbox_pipeline import postgres, replay
+from outbox_pipeline.cli import Invocation, output, pass_invocation
+
+
+@click.command("replay")
+@click.option("--id", "ids", type=click.UUID, multiple=True, help="This event. Repeatable.")
+@click.option(
+    "--ids-from", type=click.File("r"), help="The events of this file, one id a line; - is standard input."
+)
+@click.option("--since", metavar="TIME", help="Events that occurred since then, ISO 8601.")
+@click.option("--aggregate", nargs=2, metavar="TYPE ID", help="Events of this aggregate.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why; kept in the log of replays.")
+@click.option(
+    "--rate", type=click.FloatRange(min=1), default=1000.0, show_default=True, help="Events a second."
+)
+@click.option("--dry-run", is_flag=True, help="Count them, publish nothing.")
+@pass_invocation
+def replay_(
+    invocation: Invocation,
+    ids: tuple[UUID, ...],
+    ids_from: TextIO | None,
+    since: str | None,
+    aggregate: tuple[str, str] | None,
+    reason: str,
+    rate: float,
+    dry_run: bool,
+) -> int:
+    """Publish retained events again, with the same ids: consumers drop what they have already.
+
+    Every condition given has to hold. Who did it, when, why and what is kept in the table
+    OUTBOX_replay.
+    """
+    definition = invocation.definition()
+    named = [*ids, *(_ids(ids_from) if ids_from else ())]
+    kind, key = aggregate or (None, None)
+    selection = replay.Selection(named or None, _moment(since), kind, key)
+    with postgres.connect(
+        definition.postgres.admin,
+        application_name="outboxctl replay",
+        dbname=definition.postgres.connector.database,
+    ) as conn:
+        count = replay.replay(
+            conn, definition, selection, reason, rate=rate, dry_run=dry_run, say=output.progress
+        )
+    if invocation.json:
+        output.json_document({"events": count, "published": not dry_run, "selection": str(selection)})
+    else:
+        output.line(f"{count:,} events {'would be ' if dry_run else ''}published again")
+    return ExitCode.OK
+
+
+def _ids(file: TextIO) -> list[UUID]:
+    found = []
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            try:
+                found.append(UUID(line.strip()))
+            except ValueError:
+                raise UsageError(f"{line.strip()[:60]!r} is no id", where=f"{file.name}:{number}") from None
+    return found
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"--since {text!r} is no time", remedy="write it as 2026-11-29T12:00:00Z") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
