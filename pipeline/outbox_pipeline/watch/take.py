@@ -23,7 +23,7 @@ from outbox_pipeline.watch.sources.kafka import KafkaSource
 from outbox_pipeline.watch.sources.postgres import PostgresSource
 from outbox_pipeline.watch.verdict import Unseen
 
-LONGEST_SECONDS = 8.0  # for a whole sample; a source that takes longer is unseen
+LONGEST_SECONDS = 10.0  # for a whole sample; a source that takes longer is unseen
 APPLICATION_NAME = "outboxctl watch sample"
 TICKER_NAME = "outboxctl watch"
 

@@ -16,7 +16,7 @@ from outbox_connectors.definition import Kafka
 from outbox_pipeline.kafka import Administrator, administrator, unreachable
 from outbox_pipeline.watch.sample import GroupSample, KafkaSample
 
-TIMEOUT_SECONDS = 3.0
+TIMEOUT_SECONDS = 5.0
 TOPICS_SECONDS = 30.0  # new topics and partitions may be noticed this late
 NO_SUCH_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.COORDINATOR_NOT_AVAILABLE})
 LATEST: Callable[[], OffsetSpec] = OffsetSpec.latest
