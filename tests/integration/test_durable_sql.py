@@ -12,6 +12,7 @@ import pytest
 from psycopg import sql as composing
 from psycopg.pq import ExecStatus
 
+from durable_lab import Lab, until, working
 from fix_provision import PROGRAM, Site
 from fix_stack import Database
 from outbox_consumers import schema, sql
@@ -30,6 +31,18 @@ def test_every_statement_is_understood(site: Site) -> None:
         schema.apply(conn, tables.steps(roles=[conn.info.user]))
         refused = {name: reason for name in NAMES if (reason := refusal(conn, name))}
     assert not refused, "\n".join(f"{name}: {reason}" for name, reason in refused.items())
+
+
+@pytest.mark.matrix
+def test_jobs_are_done_on_every_server(site: Site, tmp_path: Path) -> None:
+    lab = Lab(site.database.conninfo, tmp_path)
+    lab.create()
+    durable = lab.inbox(keep=60)
+    lab.jobs(100)
+    with working(durable, workers=2):
+        until(lambda: lab.left() == 0)
+    lab.applied_once_in_order()
+    assert lab.states() == {"done": 100}
 
 
 def refusal(conn: psycopg.Connection, name: str) -> str:

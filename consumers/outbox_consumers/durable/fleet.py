@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import random
 import signal
 import socket
 import threading
@@ -142,6 +143,7 @@ class Fleet:
 
 def _child(task: Task, name: str, parent: int, word: Connection) -> None:
     """Run a task in a process of its own; say why when it cannot work."""
+    random.seed()  # else all children of one parent would draw the same delays
     stop = threading.Event()
     with Stopping(stop.set):
         try:

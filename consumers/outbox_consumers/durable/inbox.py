@@ -250,7 +250,8 @@ class DurableInbox:
         session = WorkerSession(self._database)
         session.open()
         try:
-            self.status(session.connection())
+            if tables.missing(session.connection(), self._table):
+                raise missing(self._table)
         finally:
             session.close()
 

@@ -47,6 +47,8 @@ class Job:
     def __post_init__(self) -> None:
         if not self.type or "\0" in self.type:
             raise UsageError("a job needs a type", remedy='write put(conn, "SendInvoice", ...)')
+        if not isinstance(self.key, str):
+            raise UsageError(f"key={self.key!r} is no text", remedy="pass str(...) of it")
         if self.priority not in PRIORITIES:
             raise UsageError(f"priority={self.priority}: from -32768 to 32767")
         if self.run_at is not None and self.run_at.tzinfo is None:

@@ -83,7 +83,8 @@ def test_a_job_becomes_the_row_of_its_event() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"type": ""}, {"type": "a\0b"}, {"priority": 1 << 15}, {"run_at": datetime(2026, 1, 1)}]
+    "wrong",
+    [{"type": ""}, {"type": "a\0b"}, {"priority": 1 << 15}, {"key": 5}, {"run_at": datetime(2026, 1, 1)}],
 )
 def test_a_job_that_cannot_be_right_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
