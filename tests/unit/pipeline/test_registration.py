@@ -40,7 +40,7 @@ def test_values_become_the_text_that_connect_stores(tmp_path: Path) -> None:
 
 def test_broken_json_is_found_by_line(tmp_path: Path) -> None:
     file = tmp_path / "c.json"
-    file.write_text('{\n"name": "x",\n}')
+    file.write_text('{\n"name": "x"\n"config": {}}')
     with pytest.raises(UsageError) as caught:
         read_file(file, None)
     assert caught.value.where == f"{file}:3"
