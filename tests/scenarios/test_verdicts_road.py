@@ -144,7 +144,10 @@ def test_quiet_outbox_without_ticker(scene: Scene) -> None:
 
         def fill() -> None:
             while not stop.wait(0.5):
-                conn.execute("INSERT INTO elsewhere SELECT repeat('x', 5000) FROM generate_series(1, 100)")
+                conn.execute(
+                    "INSERT INTO elsewhere SELECT string_agg(md5(random()::text), '')"
+                    " FROM generate_series(1, 20000) n GROUP BY n % 400"
+                )
 
         thread = threading.Thread(target=fill)
         thread.start()
