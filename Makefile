@@ -5,7 +5,7 @@ STACK ?= local
 .PHONY: help install demo test test-matrix lint bench compose-test soak clean
 
 help: ## print this menu
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
 install: .venv/installed ## make .venv with pinned versions and outboxctl in it
 

@@ -58,6 +58,6 @@ def create_tables() -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level="INFO", format="billing: %(message)s")
+    logging.basicConfig(level="INFO", format="%(asctime)s %(message)s")
     create_tables()
     app.run()

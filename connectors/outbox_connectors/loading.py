@@ -73,7 +73,9 @@ def loads(text: str, *, source: str, environ: Mapping[str, str]) -> Definition:
     except RecursionError:
         raise DefinitionError("is nested too deeply", where=source) from None
     if root is None:
-        raise DefinitionError("is empty", where=source, remedy="outboxctl init writes one")
+        raise DefinitionError(
+            "is empty", where=source, remedy="connectors/README.md shows what belongs in it"
+        )
     tree = _Tree(source, environ).node(root)
     if not isinstance(tree, Members):
         raise DefinitionError("must be a mapping", where=tree.where, remedy="begin with `pipeline: name`")

@@ -28,6 +28,10 @@ class Counters:
     stalls: int = 0  # times Kafka took no commits for too long
     evictions: int = 0  # max.poll.interval.ms exceeded
 
+    def __str__(self) -> str:
+        told = [f"{name} {count}" for name, count in self.document().items() if count]
+        return ", ".join(told) or "nothing done"
+
     def document(self) -> dict[str, int]:
         """Give the counters by name, for JSON and metrics."""
         return asdict(self)

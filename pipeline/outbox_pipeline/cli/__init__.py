@@ -7,6 +7,7 @@ imported when they are called, so that `outboxctl --help` stays fast.
 from __future__ import annotations
 
 import _thread
+import errno
 import importlib
 import os
 import signal
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outbox_connectors.errors import ExitCode, OutboxError
+from outbox_connectors.errors import ExitCode, Failed, OutboxError, UsageError
 from outbox_pipeline.cli import output
 
 if TYPE_CHECKING:
@@ -119,15 +120,17 @@ def _hoisted(arguments: list[str]) -> list[str]:
     return [*flags, *(word for word in arguments[:end] if word not in flags), *arguments[end:]]
 
 
-def _report(error: Exception, as_json: bool, code: ExitCode) -> None:
-    if as_json and isinstance(error, OutboxError):
-        output.json_document(
-            {
-                "error": {"problem": error.problem, "where": error.where, "remedy": error.remedy},
-                "exit_code": int(code),
-            }
-        )
+def _report(error: OutboxError, as_json: bool, code: ExitCode) -> None:
+    if as_json:
+        document = {"problem": error.problem, "where": error.where, "remedy": error.remedy}
+        output.json_document({"error": document, "exit_code": int(code)})
     output.error(str(error))
+
+
+def _usage(error: click.ClickException) -> UsageError:
+    """Say what click says of a wrong command line as everything else is said: in one line."""
+    path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "outboxctl"
+    return UsageError(error.format_message().rstrip("."), remedy=f"{path} --help shows how")
 
 
 def _unraisable(found: sys.UnraisableHookArgs) -> None:
@@ -146,13 +149,20 @@ def main(argv: list[str] | None = None) -> None:
     # The flags are needed even where click fails before it has parsed them.
     debug, as_json = "--debug" in arguments, "--json" in arguments
     try:
-        code = cli.main(arguments, prog_name="outboxctl", standalone_mode=False)
+        colour = False if os.environ.get("NO_COLOR") else None
+        code = cli.main(arguments, prog_name="outboxctl", standalone_mode=False, color=colour)
         sys.exit(code if isinstance(code, int) else ExitCode.OK)
     except click.exceptions.Abort:
-        output.error("interrupted; what was done before stays done, run the command again to go on")
+        stopped = Failed(
+            "interrupted; what was done before stays done", remedy="run the command again to go on"
+        )
+        _report(stopped, as_json, ExitCode.FAILED)
         sys.exit(ExitCode.FAILED)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        sys.exit(ExitCode.USAGE)
+    except click.ClickException as error:
+        _report(_usage(error), as_json, ExitCode.USAGE)
         sys.exit(ExitCode.USAGE)
     except OutboxError as error:
         if debug:
@@ -162,5 +172,8 @@ def main(argv: list[str] | None = None) -> None:
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, errno.EBADF):
+            output.error(f"the result could not be written: {error.strerror}")
+            sys.exit(ExitCode.FAILED)
         output.error(f"internal error: {type(error).__name__}: {error}; run again with --debug and report it")
         sys.exit(ExitCode.FAILED)

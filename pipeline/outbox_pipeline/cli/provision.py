@@ -125,7 +125,8 @@ def _print_applied(invocation: Invocation, done: Plan, proved: proof.Proof | Non
         return
     created = sum(found.state is State.MISSING for found in done.objects)
     changed = sum(found.state is State.DIFFERENT for found in done.objects)
-    output.line(f"applied: {created} created, {changed} changed, {len(done.objects)} as defined")
+    unchanged = len(done.objects) - created - changed
+    output.line(f"applied: {created} created, {changed} changed, {unchanged} unchanged")
     if proved is not None:
         output.line(
             f"proved: task running after {proved.steady_seconds:.1f} s, canary from PostgreSQL to Kafka in "

@@ -143,12 +143,19 @@ class Transport:
         if not response.content:
             return Answer(response.status_code, None)
         try:
-            return Answer(response.status_code, response.json())
+            body = response.json()
         except requests.exceptions.JSONDecodeError as error:
             kind = response.headers.get("Content-Type", "no type").partition(";")[0]
-            problem = f"answers {method} {path or '/'} with {response.status_code} and {kind}, not with JSON"
-            remedy = "something else listens there: check connect.url and its path prefix"
-            raise self._unreachable(problem, remedy) from error
+            raise self._foreign(method, path, response, f"{kind}, not with JSON") from error
+        if not isinstance(body, dict | list):
+            raise self._foreign(method, path, response, "a bare value, which Connect never does")
+        return Answer(response.status_code, body)
+
+    def _foreign(self, method: str, path: str, response: requests.Response, what: str) -> Unreachable:
+        problem = f"answers {method} {path or '/'} with {response.status_code} and {what}"
+        return self._unreachable(
+            problem, "something else listens there: check connect.url and its path prefix"
+        )
 
     def _judged(self, answer: Answer) -> Answer:
         if answer.status == 404 and answer.message == _NO_SUCH_PATH:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -161,12 +161,13 @@ def apply(
 ) -> Plan:
     """Make what is missing and mend what can safely be mended, one object at a time.
 
-    Holds the pipeline's lock. Returns the objects as they were found before each was made. Raises at
-    the first object that cannot be made; what was made before it stays, and applying again goes on
-    from there.
+    Holds the pipeline's lock. Returns the objects as they were found before each was made. Changes
+    nothing while an object in PostgreSQL is blocked. Raises at the first object that cannot be made;
+    what was made before it stays, and applying again goes on from there.
     """
     with turn.hold(conn, definition.pipeline, say=say):
         _limit_locks(conn, LOCK_TIMEOUT_SECONDS)
+        _refuse_blocked(postgres_parts(conn, definition))
         todo = parts(conn, client, definition, add_partitions=add_partitions, say=say)
         return Plan(tuple(_settle(part, say) for part in todo))
 
@@ -181,6 +182,15 @@ def apply_postgres(
     with turn.hold(conn, definition.pipeline, say=say):
         _limit_locks(conn, LOCK_TIMEOUT_SECONDS)
         return Plan(tuple(_settle(part, say) for part in postgres_parts(conn, definition, say=say)))
+
+
+def _refuse_blocked(in_postgres: Iterable[Part]) -> None:
+    """Raise with everything that stands in the way, so that nothing is made in vain before it is found."""
+    found = [planned for part in in_postgres if (planned := part.look()).state is State.BLOCKED]
+    if found:
+        first, others = found[0], [f"{planned.kind} {planned.name}: {planned.why}" for planned in found[1:]]
+        also = f" (also {'; '.join(others)})" if others else ""
+        raise Failed(first.why + also, where=f"{first.kind} {first.name}", remedy=first.remedy)
 
 
 def _unseen(part: Part, error: OutboxError) -> ObjectPlan:

@@ -79,7 +79,7 @@ def _refuse_failed(status: ConnectorStatus | None, definition: Definition) -> No
         raise Failed(
             f"FAILED: {status.trace_line}",
             where=f"connector {definition.connect.connector}",
-            remedy="mend the cause and apply again; outboxctl connectors status shows the whole trace",
+            remedy="mend the cause and apply again",
         )
 
 

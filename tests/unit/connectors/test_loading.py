@@ -102,7 +102,7 @@ def changed(old: str, new: str) -> str:
 @pytest.mark.parametrize(
     ("text", "line", "problem"),
     [
-        ("", None, "is empty; outboxctl init writes one"),
+        ("", None, "is empty; connectors/README.md shows what belongs in it"),
         ("# only a comment\n", None, "is empty"),
         ("just words", 1, "must be a mapping"),
         ("- a\n- b\n", 1, "must be a mapping"),

@@ -165,6 +165,12 @@ def test_a_page_is_not_kafka_connect(serve: Serve, status: int) -> None:
     assert "path prefix" in error.remedy
 
 
+def test_bare_json_is_not_kafka_connect(serve: Serve) -> None:
+    error = failure(serve((200, "application/json", "null")).url)
+    assert isinstance(error, Unreachable)
+    assert "something else listens there" in error.remedy
+
+
 def test_a_wrong_path_prefix_is_told_apart_from_an_absent_connector(serve: Serve) -> None:
     body = json.dumps({"error_code": 404, "message": "HTTP 404 Not Found"})
     error = failure(serve((404, "application/json", body)).url + "/wrong")
