@@ -1,7 +1,8 @@
-"""Taking jobs costs the same whether a handful wait or a million."""
+"""Taking jobs costs the same whether a handful wait or a million (`make soak`; here 200,000)."""
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 BATCH = 50
 TAKES = 30
+MOST = int(os.environ.get("OUTBOX_TEST_ROWS", "200000"))
 # Rows of each shape, as receiving, sorting and failing leave them behind.
 FILL = """
 INSERT INTO inbox_job (consumer, state, queue, priority, due_at, event_id, event_type, topic, partition,
@@ -49,7 +51,7 @@ def fill(lab: Lab, count: int, shape: str) -> None:
 @pytest.mark.parametrize("shape", ["ready", "hot", "later"])
 @pytest.mark.parametrize("analysed", [False, True], ids=["no statistics", "analysed"])
 @pytest.mark.timeout(600)
-def test_taking_is_flat_from_nothing_to_a_million(lab: Lab, shape: str, analysed: bool) -> None:
+def test_taking_is_flat_however_many_wait(lab: Lab, shape: str, analysed: bool) -> None:
     queue = Queue("billing", "inbox", 0)
     with psycopg.connect(lab.dsn, autocommit=True) as conn:
         conn.execute("ALTER TABLE inbox_job SET (autovacuum_enabled = off)")
@@ -59,7 +61,7 @@ def test_taking_is_flat_from_nothing_to_a_million(lab: Lab, shape: str, analysed
         )
         seconds: dict[int, float] = {}
         there = 0
-        for rows in (0, 100_000, 1_000_000):
+        for rows in (0, MOST // 10, MOST):
             fill(lab, rows - there, shape) if rows else None
             there = rows
             lab.run(FILL.format(state="'ready'", queue="NULL", due="now()", count=BATCH * TAKES))
@@ -68,7 +70,7 @@ def test_taking_is_flat_from_nothing_to_a_million(lab: Lab, shape: str, analysed
             assert_index(conn, worker)
             seconds[rows] = round_trip(conn, queue, worker)
     print(shape, analysed, {rows: f"{value * 1000:.2f} ms" for rows, value in seconds.items()})
-    assert seconds[1_000_000] < 3 * seconds[0] + 0.003, seconds
+    assert seconds[MOST] < 3 * seconds[0] + 0.003, seconds
 
 
 def round_trip(conn: psycopg.Connection[Any], queue: Queue, worker: int) -> float:
