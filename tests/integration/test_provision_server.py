@@ -82,7 +82,7 @@ def place(new_site: NewSite, postgres: Stack) -> Site:
 
 
 def test_a_transaction_that_holds_the_slot_up_is_named(place: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provision, "SLOT_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(provision.pipeline, "SLOT_TIMEOUT_SECONDS", 0.5)
     with place.database.connect() as other, other.transaction(force_rollback=True):
         other.execute("SET application_name = 'nightly report'")
         other.execute("CREATE TABLE unfinished (id int)")
@@ -98,7 +98,7 @@ def test_a_transaction_that_holds_the_slot_up_is_named(place: Site, monkeypatch:
 def test_a_session_that_locks_the_table_does_not_make_writers_queue(
     place: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provision, "LOCK_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(provision.pipeline, "LOCK_TIMEOUT_SECONDS", 0.5)
     with place.admin() as conn:
         provision.apply_postgres(conn, place.definition)
         conn.execute("DROP TRIGGER keep_copy_rows_apart ON outbox")
