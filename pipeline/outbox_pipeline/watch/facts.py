@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from outbox_pipeline.watch.forecast import forecasts
 from outbox_pipeline.watch.history import GroupPoint, History, Point, lags, point_of, remember
@@ -60,7 +61,7 @@ class Facts:
     pending_seconds: float  # how long rows have waited, for all that was seen of them
     ticking_seconds: float  # for how long a ticker has been seen
     session_seconds: float  # how long the present consumer has been seen on the slot
-    offset_moved: bool  # Connect stored a new offset while the slot's position stood still
+    offset_still: float | None  # how long ago Connect stored an offset while the position stood; None: never
     groups: tuple[GroupFacts, ...]
     left: SecondsLeft | None  # while WAL piles up: the nearer end
     reserve: tuple[SecondsLeft, ...]  # how long it would last if consumption stopped now
@@ -149,7 +150,7 @@ def facts_of(history: History, sample: Sample, thresholds: Thresholds) -> Facts:
         pending_seconds=_pending(points, counted_from),
         ticking_seconds=_ticking(points),
         session_seconds=_still(points, lambda p: p.pid),
-        offset_moved=_offset_moved(points, still_from),
+        offset_still=_offset_still(points, still_from),
         groups=_groups(sample, points),
         left=_left(reserve, points, slot, retained_bytes(postgres, slot) or 0, thresholds),
         reserve=reserve,
@@ -226,10 +227,12 @@ def _ticking(points: Sequence[Point]) -> float:
     return points[-1].at - since
 
 
-def _offset_moved(points: Sequence[Point], still_from: Point | None) -> bool:
+def _offset_still(points: Sequence[Point], still_from: Point | None) -> float | None:
     if still_from is None:
-        return False
-    return len({p.offset for p in points if p.at >= still_from.at and p.offset is not None}) > 1
+        return None
+    known = [p for p in points if p.at >= still_from.at and p.offset is not None]
+    moved = [later.at for before, later in pairwise(known) if later.offset != before.offset]
+    return points[-1].at - moved[-1] if moved else None
 
 
 def comparable(past: Sequence[Point], present: Point) -> tuple[tuple[Point, ...], tuple[str, ...]]:

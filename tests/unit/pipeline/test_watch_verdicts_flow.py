@@ -127,6 +127,12 @@ def test_an_offset_that_moves_is_a_sink_that_takes_events() -> None:
     assert verdict(*moved).key is not Key.SINK_NOT_ACKING
 
 
+def test_an_offset_that_moved_once_and_stands_since_is_a_dead_sink() -> None:
+    steps = growing(200)
+    once = [with_connect(s, offset_lsn=WAL - 1000 + (20_000 if n > 1 else 0)) for n, s in enumerate(steps)]
+    assert verdict(*once).key is Key.SINK_NOT_ACKING
+
+
 def test_a_row_after_a_long_quiet_time_has_not_waited_for_that_time() -> None:
     quiet = [later(HEALTHY, second) for second in range(0, 700, 10)]
     row = with_outbox(later(HEALTHY, 705, wal=400), inserted=5001)

@@ -260,12 +260,12 @@ def _why_not_taken(facts: Facts) -> str:
 
 def unacknowledged_seconds(facts: Facts) -> float:
     """Say for how long the present consumer has had something to deliver and delivered nothing."""
-    if facts.offset_moved:
-        return 0.0
     ticked = min(facts.confirmed_still, facts.ticking_seconds)
     waited = max(ticked, facts.pending_seconds)
     lag = facts.sender.flush_lag if facts.sender and facts.inserted_since else None
-    return max(min(waited, facts.session_seconds), lag or 0.0)
+    standing = max(min(waited, facts.session_seconds), lag or 0.0)
+    # Debezium confirms to the slot with the next record only, so a stored offset is the better witness.
+    return standing if facts.offset_still is None else min(standing, facts.offset_still)
 
 
 def silent(facts: Facts) -> bool:
