@@ -15,10 +15,10 @@ from typing import Any
 
 import psycopg
 
-from outbox_pipeline import lsn, messages
+from outbox_pipeline import lsn, messages, slots
 from outbox_pipeline.errors import Unreachable
 
-APPLICATION_NAME = "outboxctl watch"  # a ticker's session in pg_stat_activity, by which others see it
+APPLICATION_NAME = slots.TICKER_APPLICATION  # in pg_stat_activity, by which others see a ticker
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 

@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
 from outbox_connectors.errors import OutboxError
-from outbox_pipeline import postgres
+from outbox_pipeline import postgres, slots
 from outbox_pipeline.watch.sample import ConnectSample, KafkaSample, Names, PostgresSample, Sample
 from outbox_pipeline.watch.sources.connect import ConnectSource
 from outbox_pipeline.watch.sources.kafka import KafkaSource
@@ -25,7 +25,7 @@ from outbox_pipeline.watch.verdict import Unseen
 
 LONGEST_SECONDS = 10.0  # for a whole sample; a source that takes longer is unseen
 APPLICATION_NAME = "outboxctl watch sample"
-TICKER_NAME = "outboxctl watch"
+TICKER_NAME = slots.TICKER_APPLICATION
 
 Seen = TypeVar("Seen", covariant=True)
 
