@@ -34,6 +34,7 @@ from outbox_consumers.durable.session import WorkerSession
 from outbox_consumers.durable.worker import Worker
 from outbox_consumers.session import Session
 from outbox_consumers.source import Source
+from waiting import PATIENCE_SECONDS, until
 
 QUICK: Final = RetryStrategy(wait=0.05, exponential_wait=0)
 LEASE: Final = 1.0
@@ -121,10 +122,10 @@ class Lab:
             )
         return Child(process, log)
 
-    def drain(self, patience: float = 60) -> None:
+    def drain(self) -> None:
         """Let one more worker finish everything."""
         with working(self.inbox(lease=LEASE)):
-            until(lambda: self.left() == 0, patience)
+            until(lambda: self.left() == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +135,9 @@ class Child:
     process: subprocess.Popen[bytes]
     log: Path
 
-    def ends(self, patience: float = 30) -> int:
+    def ends(self) -> int:
         """Wait for its end and give the exit code."""
-        return self.process.wait(patience)
+        return self.process.wait(PATIENCE_SECONDS)
 
     def said(self) -> str:
         return self.log.read_text()
@@ -175,14 +176,6 @@ def write_effect(conn: psycopg.Connection[Any], event: Event) -> None:
         "INSERT INTO effect (event_id, key, n) VALUES (%s, %s, %s)",
         (event.id, event.key, event.data["n"]),
     )
-
-
-def until(condition: Callable[[], object], patience: float = 30) -> None:
-    """Wait for a condition instead of a time."""
-    end = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.02)
 
 
 @contextmanager

@@ -20,9 +20,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from fix_stack import Database, Stack
-from loss_lab import DEFINITION, PATIENCE_SECONDS, Road, definition_of, until
+from loss_lab import DEFINITION, Road, definition_of
 from outbox_pipeline import provision
 from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus, SourceOffset
+from waiting import PATIENCE_SECONDS, until
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -123,14 +122,6 @@ def write_effect(conn: psycopg.Connection[Any], event: Event, consumer: str = "b
     )
 
 
-def until(condition: Callable[[], object], patience: float = 30) -> None:
-    """Wait for a condition instead of a time."""
-    end = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.02)
-
-
 @contextmanager
 def running(app: Consumer) -> Iterator[Consumer]:
     """Run a consumer in a thread while the block runs; what it raises comes out here."""
@@ -164,13 +155,18 @@ def broker(stack_name: str) -> Stack:
 @pytest.fixture
 def bench(broker: Stack, database: Database, pipeline_name: str) -> Bench:
     """A bench with a topic of three partitions."""
-    admin = AdminClient({"bootstrap.servers": broker.kafka})
-    admin.create_topics([NewTopic(pipeline_name, 3, 1)])[pipeline_name].result(20)
+    return make_bench(broker, database, pipeline_name, partitions=3)
+
+
+def make_bench(server: Stack, database: Database, topic: str, partitions: int) -> Bench:
+    """Create a topic, an inbox and a table of effects."""
+    admin = AdminClient({"bootstrap.servers": server.kafka})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
     with database.connect() as conn:
         schema.apply(conn, schema.steps())
         conn.execute(
             "CREATE TABLE effect (place bigint GENERATED ALWAYS AS IDENTITY, event_id uuid, consumer text,"
             " key text, n int)"
         )
-    producer = Producer({"bootstrap.servers": broker.kafka, "linger.ms": 2, "acks": "all"})
-    return Bench(broker, database, pipeline_name, 3, producer)
+    producer = Producer({"bootstrap.servers": server.kafka, "linger.ms": 2, "acks": "all", "log_level": 0})
+    return Bench(server, database, topic, partitions, producer)

@@ -4,6 +4,8 @@ majors         the PostgreSQL majors to try; $OUTBOX_TEST_MAJORS ("14 18") narro
 server         a PostgreSQL, once for each of them
 new_site       new_site(server, outbox={...}): an empty database and a definition for it
 site           the same on `server`
+untouched      a pipeline on the test stack, with `outboxctl` for it; nothing of it exists yet
+own_pipeline   the same, destroyed with its data at the end
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from outbox_connectors.definition import Definition
 from outbox_connectors.loading import loads
 from outbox_pipeline import postgres
 from outbox_pipeline.connect.client import ConnectClient
+from waiting import PATIENCE_SECONDS
 
 MAJORS = tuple(int(major) for major in os.environ.get("OUTBOX_TEST_MAJORS", "14 15 16 17 18").split())
 PROGRAM = Path(sys.executable).with_name("outboxctl")
@@ -152,7 +155,7 @@ class Pipeline:
 
     def run(self, *arguments: str) -> Answer:
         with self.start(*arguments) as process:
-            out, err = process.communicate(timeout=180)
+            out, err = process.communicate(timeout=PATIENCE_SECONDS)
         assert "Traceback" not in out + err
         for secret in self.secrets():
             assert secret not in out + err
@@ -178,6 +181,19 @@ class Pipeline:
         with self.site.database.connect() as conn:
             cursor = conn.execute(filled)
             return cursor.fetchall() if cursor.description else []
+
+
+@pytest.fixture
+def untouched(new_site: NewSite, stack: Stack, tmp_path: Path) -> Pipeline:
+    """A pipeline on the test stack of which nothing exists yet, for tests that only look."""
+    return Pipeline(new_site(stack, stack.environ["OUTBOX_CDC_PASSWORD"]), tmp_path)
+
+
+@pytest.fixture
+def own_pipeline(untouched: Pipeline) -> Iterator[Pipeline]:
+    """A pipeline of its own on the test stack, destroyed with its data at the end."""
+    yield untouched
+    untouched.run("destroy", "--yes", "--data")
 
 
 def overlaid(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

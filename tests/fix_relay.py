@@ -34,8 +34,8 @@ from outbox_connectors.record import Event
 from outbox_pipeline import outbox
 from outbox_pipeline.relay import schema
 from outbox_pipeline.tail import arrival
+from waiting import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 90.0
 VICTIM = Path(__file__).with_name("relay_victim.py")
 
 
@@ -105,7 +105,7 @@ class Relayed:
     def outboxctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         command = [_outboxctl(), "-f", str(self.path), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a relay and leave it running."""

@@ -27,6 +27,7 @@ from outbox_pipeline.watch.take import Sampler
 from outbox_pipeline.watch.thresholds import MIB, Thresholds
 from outbox_pipeline.watch.verdict import Key, Verdict
 from replication_client import Manner, ReplicationClient, consuming
+from waiting import PATIENCE_SECONDS
 
 MAJORS = tuple(int(major) for major in os.environ.get("OUTBOX_TEST_MAJORS", "14 18").split())
 SETTINGS = (
@@ -57,7 +58,6 @@ QUICK = Thresholds(
     stalled_critical=3600.0,
 )
 LOOK_SECONDS = 0.25
-PATIENCE_SECONDS = 30.0
 
 Acted = Callable[[str, str], None]
 _TABLE = pytest.StashKey[list[tuple[str, str, str]]]()
@@ -177,7 +177,7 @@ def small_server() -> Iterator[Callable[[int], Stack]]:
 
         def server(major: int) -> Stack:
             if major not in servers:
-                name = f"scene{major}"
+                name = f"{os.environ.get('OUTBOX_TEST_STACK', '')}-scene{major}".lstrip("-")
                 kept.enter_context(in_use(name))
                 options = [word for setting in SETTINGS for word in ("--set", setting)]
                 run(name, "up", "--postgres", str(major), *options, "postgres")

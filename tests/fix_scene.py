@@ -31,10 +31,10 @@ from outbox_pipeline.watch.history import History, remember
 from outbox_pipeline.watch.take import TICKER_NAME, Sampler
 from outbox_pipeline.watch.thresholds import MIB, Thresholds
 from outbox_pipeline.watch.verdict import Key, Verdict
+from waiting import PATIENCE_SECONDS
 
-STACK = "scene"
 NAME = "scene"
-PATIENCE_SECONDS = 90.0
+STACK = f"{os.environ.get('OUTBOX_TEST_STACK', '')}-{NAME}".lstrip("-")  # two test runs do not share it
 # Debezium answers every 10 s and Connect stores offsets every 60 s unless told otherwise.
 QUICK = Thresholds(
     stuck=20.0,
@@ -58,7 +58,7 @@ class Scene:
     thresholds: Thresholds = QUICK
     history: History = field(default_factory=History)
     sampler: Sampler | None = None
-    severities: list[tuple[Key, Severity]] = field(default_factory=list)
+    critical: list[str] = field(default_factory=list)  # the causes that were called critical
 
     def look(self) -> Verdict:
         if self.sampler is None:
@@ -66,7 +66,8 @@ class Scene:
         sample = self.sampler.take()
         verdict = assess(self.history, sample, self.thresholds)
         self.history = remember(self.history, sample)
-        self.severities.append((verdict.key, verdict.severity))
+        if verdict.severity is Severity.CRITICAL:
+            self.critical.append(f"{verdict.key.value}: {verdict.cause}")
         return verdict
 
     def expect(self, *keys: Key, steady: int = 1, seconds: float = PATIENCE_SECONDS) -> Verdict:
@@ -173,7 +174,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 def scene(whole: Scene, acted: Acted) -> Iterator[Scene]:
     whole.act = acted
     whole.thresholds = QUICK
-    whole.severities.clear()
+    whole.critical.clear()
     yield whole
     if whole.sampler is not None:
         whole.sampler.close()

@@ -31,9 +31,9 @@ from psycopg.conninfo import make_conninfo
 from local_stack.exports import variables
 from local_stack.instance import Instance, load
 from local_stack.layout import Layout
+from waiting import PATIENCE_SECONDS
 
 SCRIPT = Layout().repository / "scripts" / "stack"
-PATIENCE_SECONDS = 15
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from outbox_connectors.definition import Definition, TopicSpec
 from outbox_connectors.loading import loads
 from outbox_pipeline import messages, outbox, provision, topics
 from outbox_pipeline.connect.client import ConnectClient, SourceOffset
+from waiting import PATIENCE_SECONDS, until
 
-PATIENCE_SECONDS = 60.0
 SMALL_MESSAGES = {"max.message.bytes": "10000"}
 ALL_MESSAGES = {"max.message.bytes": "1048588"}
 REFUSED_BYTES = 40_000  # too large for such a topic, small enough to share a page of COPY
@@ -201,14 +201,6 @@ class Lab:
 
 
 Seen = TypeVar("Seen")
-
-
-def until(look: Callable[[], Seen], seconds: float = PATIENCE_SECONDS) -> Seen:
-    """Look again and again until something true is seen; give back what was seen last."""
-    deadline = time.monotonic() + seconds
-    while not (seen := look()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return seen
 
 
 def delivered(road: Road, last: UUID) -> list[UUID]:

@@ -20,6 +20,7 @@ import psycopg
 import pytest
 
 from outbox_pipeline import outbox
+from waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 OUTBOXCTL = str(Path(sys.executable).with_name("outboxctl"))
@@ -27,7 +28,6 @@ SECONDS = float(os.environ.get("OUTBOX_KILL_SECONDS", "120"))
 SEED = int(os.environ.get("OUTBOX_SEED", "20261129"))
 RATE = 200
 AGGREGATES = 50
-PATIENCE = 120.0  # seconds for the last event to arrive, once the killing has stopped
 VICTIMS = ("connect", "kafka", "postgres", "consumer")
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(SECONDS + 400)]
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(SECONDS +
 def outboxctl(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [OUTBOXCTL, "-f", "connectors/outbox.yaml", *arguments]
     return subprocess.run(
-        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=180, check=False
+        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
     )
 
 
@@ -62,7 +62,7 @@ class Process:
     def stop(self) -> int:
         assert self._child is not None
         self._child.terminate()
-        return self._child.wait(timeout=30)
+        return self._child.wait(timeout=PATIENCE_SECONDS)
 
 
 @dataclass(slots=True)
@@ -167,7 +167,9 @@ class Road:
 
     def stack(self, *arguments: str) -> str:
         command = ["scripts/stack", "--name", "kills", *arguments]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+        )
         assert done.returncode == 0, f"{arguments}: {done.stdout[-2000:]} {done.stderr[-2000:]}"
         return done.stdout
 
@@ -228,7 +230,7 @@ def test_nothing_is_lost_or_doubled_while_everything_is_killed(road: Road) -> No
         writer.stopped.set()
         thread.join()
     quiet = time.monotonic()
-    arrived = wait_for(lambda: not ledger(road.admin).missing, PATIENCE)
+    arrived = wait_for(lambda: not ledger(road.admin).missing, PATIENCE_SECONDS)
     result = ledger(road.admin)
     print(
         f"seed={SEED} kills={len(victims)} ({', '.join(victims)}) attempts={writer.attempts} "

@@ -18,8 +18,7 @@ from outbox_connectors.loading import loads
 from outbox_connectors.record import Record
 from outbox_pipeline import canary, postgres, provision
 from outbox_pipeline.connect.client import ConnectClient
-
-PATIENCE_SECONDS = 90
+from waiting import PATIENCE_SECONDS
 
 TEMPLATE = """\
 pipeline: {name}

@@ -18,12 +18,13 @@ from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
 from fix_stack import Database, Stack
-from loss_lab import Road, definition_of, until
+from loss_lab import Road, definition_of
 from outbox_connectors import checks, profile
 from outbox_connectors.profile import Version
 from outbox_pipeline import provision, topics
 from outbox_pipeline.connect import offsets, registration
 from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
+from waiting import until
 
 pytestmark = pytest.mark.stack
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from conformance.roads import TEMPLATE, Road, road
 from fix_stack import Database, Stack
 from outbox_pipeline import canary, lsn, messages
 from outbox_pipeline.errors import Failed
+from waiting import PATIENCE_SECONDS, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
@@ -108,13 +109,6 @@ def test_a_canary_that_stops_says_where(pipeline: Road) -> None:
     client.put_config(name, config)  # so that the road can be taken away as it was made
 
 
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
-
-
 class Control:
     """outboxctl on one road, as a process."""
 
@@ -146,7 +140,7 @@ class Control:
 
     def run(self, *arguments: str, code: int = 0, given: str = "") -> str:
         child = self.start(*arguments)
-        out, err = child.communicate(given, timeout=60)
+        out, err = child.communicate(given, timeout=PATIENCE_SECONDS)
         assert child.returncode == code, (out, err)
         return out if code == 0 else err
 
@@ -164,7 +158,9 @@ def test_send_and_tail(pipeline: Road, stack: Stack, database: Database, tmp_pat
         given='{"paid": true}',
     ).strip()
 
-    out, _ = live.communicate(timeout=60)  # a topic made after tail began is found and read from its start
+    out, _ = live.communicate(
+        timeout=PATIENCE_SECONDS
+    )  # a topic made after tail began is found and read from its start
     assert live.returncode == 0
     documents = [json.loads(line) for line in out.splitlines()]
     orders = [document for document in documents if document["key"] == "42"]  # order holds within a key
@@ -200,5 +196,5 @@ def test_tail_ends_cleanly_on_ctrl_c(
         f"reading {pipeline.definition.message_topic}, new records only"
     )
     child.send_signal(signal.SIGINT)
-    assert child.communicate(timeout=10) == ("", "")
+    assert child.communicate(timeout=PATIENCE_SECONDS) == ("", "")
     assert child.returncode == 0

@@ -9,7 +9,7 @@ import pytest
 
 from fix_connector import Pipeline
 from fix_stack import Stack
-from loss_lab import until
+from waiting import until
 
 pytestmark = pytest.mark.stack
 

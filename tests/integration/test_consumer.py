@@ -8,8 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from fix_consumer import QUICK, Bench, running, until, write_effect
+from fix_consumer import QUICK, Bench, running, write_effect
 from outbox_consumers import Event, Reject, RetryStrategy, Skip
+from waiting import until
 
 pytestmark = pytest.mark.stack
 

@@ -9,8 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from fix_consumer import Bench, running, until, write_effect
+from fix_consumer import Bench, running, write_effect
 from outbox_consumers import Event, Reject
+from waiting import until
 
 pytestmark = pytest.mark.stack
 

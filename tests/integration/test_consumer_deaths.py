@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fix_consumer import Bench, running, until
+from fix_consumer import Bench, running
 from outbox_consumers import dead_letter
+from waiting import until
 
 pytestmark = pytest.mark.stack
 

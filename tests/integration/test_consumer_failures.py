@@ -10,10 +10,11 @@ import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from fix_consumer import Bench, running, until, write_effect
+from fix_consumer import Bench, running, write_effect
 from outbox_consumers import Consumer, DeadLetterLimit, Event, Reject, RetryStrategy, dead_letter
 from outbox_consumers.errors import Stopped, TooManyDeadLetters, UnknownEventType
 from outbox_consumers.routes import OnFailure
+from waiting import until
 
 pytestmark = pytest.mark.stack
 

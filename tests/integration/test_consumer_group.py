@@ -15,9 +15,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from fix_consumer import Bench, running, until, write_effect
+from fix_consumer import Bench, running, write_effect
 from outbox_consumers import Event
 from outbox_consumers.errors import FencedConsumer
+from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack
 
@@ -76,7 +77,7 @@ def test_sigterm_finishes_the_transaction_at_hand_and_commits_its_offsets(
     with process(bench, tmp_path, BENCH_SLEEP="0.002") as child:
         until(lambda: len(bench.effects()) >= 100)
         child.send_signal(signal.SIGTERM)
-        out, err = child.communicate(timeout=20)
+        out, err = child.communicate(timeout=PATIENCE_SECONDS)
     assert child.returncode == 0, err
     assert '"processed"' in out
     done = len(bench.effects())
@@ -93,12 +94,12 @@ def test_kill_9_again_and_again_loses_and_repeats_nothing(bench: Bench, tmp_path
     while kills < 4:
         with process(bench, tmp_path) as child:
             before = len(bench.effects())
-            until(lambda before=before: len(bench.effects()) > before + 100, 40)  # type: ignore[misc]
+            until(lambda before=before: len(bench.effects()) > before + 100)  # type: ignore[misc]
             child.send_signal(signal.SIGKILL)
             child.wait()
             kills += 1
     with process(bench, tmp_path):
-        until(lambda: len(bench.effects()) >= 3000, 40)
+        until(lambda: len(bench.effects()) >= 3000)
     bench.applied_once()
     rows = bench.query("SELECT key, array_agg(n ORDER BY place) FROM effect GROUP BY key")
     assert all(numbers == sorted(numbers) for _, numbers in rows)

@@ -16,10 +16,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from fix_consumer import Bench, running, until, write_effect
+from fix_consumer import Bench, running, write_effect
 from outbox_connectors.errors import Unreachable
 from outbox_consumers import Event
 from outbox_consumers.health import serving
+from waiting import until
 
 pytestmark = pytest.mark.stack
 
@@ -137,7 +138,7 @@ def test_workers_share_the_partitions_and_one_that_is_killed_comes_back(bench: B
             bench.send_many(6, keys=6)
             return len(workers()) >= count
 
-        until(reached, 60)
+        until(reached)
 
     try:
         send_until_there_are(3)

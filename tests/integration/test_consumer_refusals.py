@@ -11,10 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from fix_consumer import Bench, running, until, write_effect
+from fix_consumer import Bench, running, write_effect
 from outbox_connectors.errors import ExitCode, OutboxError
 from outbox_consumers import Consumer
 from outbox_consumers.errors import Failed, InboxUnusable, ReadOnlyDatabase, Unreachable, UsageError
+from waiting import until
 
 pytestmark = pytest.mark.stack
 

@@ -9,8 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from fix_consumer import Bench, running, until, write_effect
+from fix_consumer import Bench, running, write_effect
 from outbox_consumers import Event
+from waiting import until
 
 pytestmark = pytest.mark.stack
 
@@ -266,7 +267,7 @@ def test_a_deadlock_between_handlers_is_retried(bench: Bench) -> None:
             write_effect(conn, event)
 
     with running(apps[0]), running(apps[1]):
-        until(lambda: sum(app.counters.processed for app in apps) == 20, patience=60)
+        until(lambda: sum(app.counters.processed for app in apps) == 20)
     assert bench.query("SELECT balance FROM account") == [(20,), (20,)]
     assert sum(app.counters.failures for app in apps) == 0
     bench.applied_once()

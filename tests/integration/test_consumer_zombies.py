@@ -13,8 +13,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from fix_consumer import Bench, running, until, write_effect
+from fix_consumer import Bench, running, write_effect
 from outbox_consumers import Event, RetryStrategy
+from waiting import until
 
 pytestmark = pytest.mark.stack
 
@@ -59,14 +60,14 @@ def test_members_frozen_for_longer_than_their_session_lose_and_repeat_nothing(
     ]
     try:
         bench.send_many(500)
-        until(lambda: len(bench.effects()) > 100, 60)
+        until(lambda: len(bench.effects()) > 100)
         for number in range(4):
             victim = children[number % 2]
             victim.send_signal(signal.SIGSTOP)
             bench.send_many(300)
             time.sleep(2.5)
             victim.send_signal(signal.SIGCONT)
-        until(lambda: len(bench.effects()) >= len(bench.sent), 60)
+        until(lambda: len(bench.effects()) >= len(bench.sent))
     finally:
         for child in children:
             child.send_signal(signal.SIGCONT)

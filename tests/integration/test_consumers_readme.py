@@ -12,7 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from fix_consumer import Bench, until
+from fix_consumer import Bench
+from waiting import until
 
 pytestmark = pytest.mark.stack
 

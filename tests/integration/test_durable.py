@@ -15,11 +15,12 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from uuid_utils.compat import uuid7
 
-from durable_lab import Lab, bare, until, working, write_effect
+from durable_lab import Lab, bare, working, write_effect
 from fix_stack import Database
 from outbox_consumers import Event, Reject, Skip, schema
 from outbox_consumers.durable import DurableInbox, Job, steps
 from outbox_consumers.errors import InboxUnusable, Unreachable, UsageError
+from waiting import until
 
 pytestmark = pytest.mark.stack
 
@@ -31,9 +32,9 @@ def lab(database: Database, tmp_path: Path) -> Lab:
     return made
 
 
-def finish(lab: Lab, durable: DurableInbox, workers: int = 1, patience: float = 30) -> None:
+def finish(lab: Lab, durable: DurableInbox, workers: int = 1) -> None:
     with working(durable, workers):
-        until(lambda: lab.left() == 0, patience)
+        until(lambda: lab.left() == 0)
 
 
 # -- Putting in ----------------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ def test_no_two_jobs_of_a_key_are_under_way_at_once(lab: Lab) -> None:
             putter.start()
         for putter in putters:
             putter.join()
-        until(lambda: lab.left() == 0, 60)
+        until(lambda: lab.left() == 0)
     assert overlaps == []
     for n in range(5):
         assert lab.effects(f"k{n}") == list(range(150))

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from durable_lab import LEASE, Child, Lab, until
+from durable_lab import LEASE, Child, Lab
 from fix_stack import Database
+from waiting import until
 
 pytestmark = pytest.mark.stack
 
@@ -102,7 +103,7 @@ def test_a_fleet_replaces_a_killed_worker_at_once(lab: Lab) -> None:
             before = set(fleet.children())
             os.kill(before.pop(), signal.SIGKILL)
             until(partial(replaced, fleet, before))
-        until(lambda: lab.left() == 0, 50)
+        until(lambda: lab.left() == 0)
         assert fleet.stops() == 0, fleet.said()
     finally:
         fleet.kill()

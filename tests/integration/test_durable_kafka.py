@@ -16,10 +16,11 @@ import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaException, TopicPartition
 
-from durable_lab import Lab, bare, until, working, write_effect
+from durable_lab import Lab, bare, working, write_effect
 from fix_consumer import Bench
 from outbox_consumers import Event, schema
 from outbox_consumers.durable import DurableInbox, steps
+from waiting import until
 
 pytestmark = pytest.mark.stack
 
@@ -79,7 +80,7 @@ def test_offsets_are_committed_while_handlers_still_work(bench: Bench, lab: Lab)
         until(lambda: committed(bench) == 300)
         assert lab.effects() == []
         held.set()
-        until(lambda: lab.left() == 0, 60)
+        until(lambda: lab.left() == 0)
     lab.applied_once_in_order()
 
 
@@ -99,8 +100,8 @@ def test_events_that_come_again_are_received_once(bench: Bench, lab: Lab) -> Non
     bench.flush()
     del bench.sent[900:]
     with receiving(durable), working(durable, workers=2):
-        until(lambda: committed(bench) == 2700, 60)
-        until(lambda: lab.left() == 0, 60)
+        until(lambda: committed(bench) == 2700)
+        until(lambda: lab.left() == 0)
     lab.applied_once_in_order()
 
 
@@ -136,11 +137,11 @@ def test_a_receiver_killed_at_any_step(bench: Bench, lab: Lab, step: str) -> Non
     plan = {"receive": True, "settings": settings(bench) | {"batch_size": 100}, "kind": "Placed"}
     for times in (1, 4):
         dying = lab.worker(step=step, times=times, **plan)
-        assert dying.ends(60) == -signal.SIGKILL, dying.said()
+        assert dying.ends() == -signal.SIGKILL, dying.said()
     durable = bare(lab.dsn, **settings(bench))
     durable.handler("Placed")(write_effect)
     with receiving(durable), working(durable, workers=2):
-        until(lambda: len(lab.effects()) >= 2000 and committed(bench) == 2000, 90)
+        until(lambda: len(lab.effects()) >= 2000 and committed(bench) == 2000)
     lab.applied_once_in_order()
 
 
@@ -156,9 +157,9 @@ def test_a_whole_fleet_under_fire(bench: Bench, lab: Lab) -> None:
                 bench.send({"n": number}, key=f"k{number % 20}")
             bench.flush()
             enough = len(bench.sent) - 400
-            until(partial(applied, lab, enough), 60)
+            until(partial(applied, lab, enough))
             fleet.shoot(chance)
-        until(lambda: len(lab.effects()) >= 3000, 90)
+        until(lambda: len(lab.effects()) >= 3000)
         assert fleet.stops() == 0, fleet.said()
     finally:
         fleet.kill()

@@ -14,11 +14,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from durable_lab import Lab, bare, until, working, write_effect
+from durable_lab import Lab, bare, working, write_effect
 from fix_stack import Database
 from outbox_consumers import Event, Skip
 from outbox_consumers.durable import DurableInbox, worker
 from outbox_consumers.durable.queue import Queue
+from waiting import until
 
 pytestmark = pytest.mark.stack
 
@@ -30,9 +31,9 @@ def lab(database: Database, tmp_path: Path) -> Lab:
     return made
 
 
-def finish(lab: Lab, durable: DurableInbox, workers: int = 1, patience: float = 30) -> None:
+def finish(lab: Lab, durable: DurableInbox, workers: int = 1) -> None:
     with working(durable, workers):
-        until(lambda: lab.left() == 0, patience)
+        until(lambda: lab.left() == 0)
 
 
 # -- Leases --------------------------------------------------------------------------------------------
@@ -89,7 +90,7 @@ def test_what_waits_behind_a_slow_job_is_given_to_others(lab: Lab) -> None:
 
     lab.jobs(40, keys=40)
     with working(durable, workers=2):
-        until(lambda: len(lab.effects()) == 39, 15)
+        until(lambda: len(lab.effects()) == 39)
         slow.set()
         until(lambda: lab.left() == 0)
     lab.applied_once_in_order()
@@ -184,7 +185,7 @@ def test_a_put_wakes_a_worker_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch)
         for n in range(3):
             until(lambda: lab.query("SELECT count(*) FROM inbox_worker") == [(1,)])
             lab.jobs(1)
-            until(partial(done, lab, n + 1), 10)
+            until(partial(done, lab, n + 1))
 
 
 def done(lab: Lab, count: int) -> bool:

@@ -12,11 +12,12 @@ import pytest
 from psycopg import sql as composing
 from psycopg.pq import ExecStatus
 
-from durable_lab import Lab, until, working
+from durable_lab import Lab, working
 from fix_provision import PROGRAM, Site
 from fix_stack import Database
 from outbox_consumers import schema, sql
 from outbox_consumers.durable import tables
+from waiting import until
 
 pytestmark = pytest.mark.stack
 

@@ -14,10 +14,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from uuid_utils.compat import uuid7
 
-from fix_consumer import Bench, running, until
+from fix_consumer import Bench, running
 from outbox_consumers import claim, dead_letter, retention, schema
 from outbox_consumers.retention import first_id
 from outbox_pipeline.cli import main
+from waiting import until
 
 pytestmark = pytest.mark.stack
 

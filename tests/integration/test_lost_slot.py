@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fix_provision import NewSite, Pipeline
 from fix_stack import Stack
+from waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
-
-PATIENCE_SECONDS = 60
 
 
 @pytest.fixture
@@ -22,13 +20,6 @@ def pipeline(new_site: NewSite, stack: Stack, tmp_path: Path) -> Iterator[Pipeli
     made = Pipeline(new_site(stack, stack.environ["OUTBOX_CDC_PASSWORD"]), tmp_path)
     yield made
     made.run("destroy", "--yes", "--data")
-
-
-def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def test_the_gap_of_a_lost_slot_is_found_by_id_and_closed(pipeline: Pipeline) -> None:

@@ -4,42 +4,19 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from fix_provision import PASSWORD, NewSite, Pipeline
+from fix_provision import PASSWORD, Pipeline
 from fix_stack import Stack
 from outbox_pipeline import topics
+from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack
-
-PATIENCE_SECONDS = 60
-
-
-@pytest.fixture
-def untouched(new_site: NewSite, stack: Stack, tmp_path: Path) -> Pipeline:
-    """A pipeline on the test stack of which nothing exists yet, for tests that only look."""
-    return Pipeline(new_site(stack, stack.environ["OUTBOX_CDC_PASSWORD"]), tmp_path)
-
-
-@pytest.fixture
-def pipeline(untouched: Pipeline) -> Iterator[Pipeline]:
-    """A pipeline of its own on the test stack, destroyed with its data at the end."""
-    yield untouched
-    untouched.run("destroy", "--yes", "--data")
-
-
-def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_from_nothing_to_a_proven_way_and_back(pipeline: Pipeline) -> None:
@@ -225,7 +202,7 @@ def test_a_topic_is_never_narrowed(pipeline: Pipeline) -> None:
 
 def test_two_at_once_take_turns(pipeline: Pipeline) -> None:
     first, second = pipeline.start("apply", "--no-wait"), pipeline.start("apply", "--no-wait")
-    said = [process.communicate(timeout=180)[1] for process in (first, second)]
+    said = [process.communicate(timeout=PATIENCE_SECONDS)[1] for process in (first, second)]
     assert (first.returncode, second.returncode) == (0, 0), said
     assert pipeline.plan() == {}
     created = [text.count(": created") for text in said]
@@ -239,7 +216,7 @@ def test_ctrl_c_after_any_step_leaves_something_to_go_on_with(pipeline: Pipeline
         for _ in range(step):
             process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode in (0, 1)
     assert "Traceback" not in err
     if process.returncode == 1:
@@ -256,7 +233,7 @@ def test_ctrl_c_while_the_slot_waits_leaves_no_slot(pipeline: Pipeline) -> None:
             assert line
         until(lambda: pipeline.sql("SELECT 1 FROM pg_replication_slots WHERE slot_name = {slot}") != [])
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 1
         until(lambda: pipeline.sql("SELECT 1 FROM pg_replication_slots WHERE slot_name = {slot}") == [])
     assert pipeline.run("apply", "--no-wait").code == 0

@@ -11,6 +11,7 @@ import pytest
 
 from fix_relay import NewRelayed, Relayed
 from outbox_pipeline import outbox
+from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.stack
 
@@ -88,7 +89,7 @@ def test_late_commits_are_neither_skipped_nor_overtaken(relayed: Relayed) -> Non
         writer.join()
     relayed.await_left(0)
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, output
     assert len(relayed.written) > 500
     assert relayed.ledger().clean
@@ -99,7 +100,7 @@ def test_sigterm_finishes_what_is_on_its_way(relayed: Relayed) -> None:
     process = relayed.start("--workers", "2", "--batch", "200")
     relayed.await_left(15_000)
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=40)
+    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, output
     left = relayed.left()
     assert left > 0
@@ -121,5 +122,5 @@ def test_a_row_is_on_its_way_soon_after_its_commit(relayed: Relayed) -> None:
         while conn.execute("SELECT count(*) FROM public.outbox").fetchone() != (0,):
             assert time.monotonic() - began < 1.0
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE_SECONDS)
     assert relayed.ledger().clean

@@ -10,6 +10,7 @@ import pytest
 
 from fix_relay import NewRelayed
 from relay_victim import POINTS
+from waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
@@ -20,7 +21,7 @@ def test_killed_at_every_step(new_relayed: NewRelayed) -> None:
         for times in (1, 3):
             relayed.write(1200)
             process = relayed.victim(point, 1 if point == "in take-over" else times)
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=PATIENCE_SECONDS)
             assert process.returncode == -signal.SIGKILL, f"{point}: {output}"
     assert relayed.left() > 0
     counters = relayed.until_empty()
@@ -40,7 +41,7 @@ def test_a_zombie_wakes_up_after_another_took_its_shards(new_relayed: NewRelayed
         os.kill(zombie.pid, signal.SIGCONT)
         relayed.await_left(0)
         other.send_signal(signal.SIGTERM)
-        output, _ = other.communicate(timeout=40)
+        output, _ = other.communicate(timeout=PATIENCE_SECONDS)
         assert other.returncode == 0, output
     relayed.write(500)
     relayed.await_left(0)  # the zombie is a good worker again
@@ -65,6 +66,6 @@ def test_the_session_is_ended_while_batches_are_in_flight(new_relayed: NewRelaye
     assert ended >= 8
     relayed.await_left(0)
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=40)
+    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, output
     assert relayed.ledger().clean

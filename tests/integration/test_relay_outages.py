@@ -8,6 +8,7 @@ import time
 import pytest
 
 from fix_relay import Relayed
+from waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
@@ -25,7 +26,7 @@ def test_a_server_is_killed_under_load(relayed: Relayed, service: str) -> None:
         relayed.write(500)
         relayed.await_left(0)
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, output
     assert "Traceback" not in output
     assert relayed.ledger().clean

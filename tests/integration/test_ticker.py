@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +21,11 @@ from local_stack.exports import variables
 from local_stack.instance import load
 from local_stack.layout import Layout
 from outbox_pipeline import lsn, ticker
+from waiting import PATIENCE_SECONDS, until
 
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.stack
-
-
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
 
 
 class Running:
@@ -148,7 +142,7 @@ def test_watch_ticks_until_it_is_told_to_stop(postgres: Stack, number: signal.Si
         )
         until(lambda: conn.execute(idle).fetchone() != (0,))
     child.send_signal(number)
-    out, err = child.communicate(timeout=10)
+    out, err = child.communicate(timeout=PATIENCE_SECONDS)
     assert child.returncode == 0
     assert err == "stopped\n"
     # The tick may be done on the server and not yet counted here when the signal arrives.
@@ -157,13 +151,13 @@ def test_watch_ticks_until_it_is_told_to_stop(postgres: Stack, number: signal.Si
 
 def test_watch_sends_one_tick(postgres: Stack) -> None:
     child = outboxctl(Database("shop", postgres.conninfo("shop"), postgres), "watch", "--tick-only", "--once")
-    out, err = child.communicate(timeout=30)
+    out, err = child.communicate(timeout=PATIENCE_SECONDS)
     assert (child.returncode, err) == (0, "")
     assert out.startswith("ticks sent: 1, failed: 0, last at ")
 
 
 def test_watch_once_without_a_server_says_so(postgres: Stack) -> None:
     gone = Database("shop", "host=127.0.0.1 port=1 user=postgres", postgres)
-    out, err = outboxctl(gone, "watch", "--tick-only", "--once").communicate(timeout=30)
+    out, err = outboxctl(gone, "watch", "--tick-only", "--once").communicate(timeout=PATIENCE_SECONDS)
     assert out == ""
     assert err.startswith("error: PostgreSQL at 127.0.0.1:1: ")

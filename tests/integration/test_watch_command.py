@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from fix_stack import Database
+from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.stack
 
@@ -212,7 +213,7 @@ def test_watch_serves_and_ends_on_sigterm(real: Bench) -> None:
         )
         assert "<svg" in _get(f"http://127.0.0.1:{port}/")
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=25)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
     finally:
         process.kill()
     assert process.returncode == 0, err

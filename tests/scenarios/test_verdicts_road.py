@@ -20,7 +20,6 @@ from confluent_kafka.admin import AdminClient
 
 from fix_scene import STACK, Scene
 from fix_stack import _instance, run
-from outbox_connectors.findings import Severity
 from outbox_pipeline import topics
 from outbox_pipeline.watch.history import History
 from outbox_pipeline.watch.take import Sampler
@@ -204,7 +203,7 @@ def test_a_restart_is_no_critical_verdict(scene: Scene, service: str) -> None:
     scene.history = History()  # the scenes before wrote WAL in bursts, which the forecast rightly remembers
     with scene.load():
         scene.expect(Key.HEALTHY)
-        scene.severities.clear()
+        scene.critical.clear()
 
         def again() -> None:
             scene.stack.stop(service)
@@ -215,8 +214,7 @@ def test_a_restart_is_no_critical_verdict(scene: Scene, service: str) -> None:
         scene.expect(Key.HEALTHY, Key.CATCHING_UP, steady=10, seconds=240)
         restart.join()
         scene.expect(Key.HEALTHY, seconds=120)
-    critical = {key.value for key, severity in scene.severities if severity is Severity.CRITICAL}
-    assert not critical
+    assert not scene.critical
 
 
 # --- from here on slot, offset and server are at odds ---------------------------------------------

@@ -27,11 +27,11 @@ from outbox_pipeline.watch.sample import Names
 from outbox_pipeline.watch.sources.postgres import PostgresSource
 from outbox_pipeline.watch.take import Sampler
 from outbox_pipeline.watch.verdict import Key, Verdict
+from waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.stack, pytest.mark.matrix, pytest.mark.slow]
 
 SLOT = "kept"
-PATIENCE_SECONDS = 40.0
 
 
 @dataclass(slots=True)
