@@ -17,13 +17,13 @@ from uuid import UUID
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import TupleRow, dict_row
+from psycopg.rows import TupleRow, dict_row, scalar_row
 
 from outbox_connectors.definition import Definition
 from outbox_pipeline import sql as statements
-from outbox_pipeline.audit import sources
-from outbox_pipeline.audit.spool import Spool
 from outbox_pipeline.errors import Refused
+from outbox_pipeline.ids.spool import Spool
+from outbox_pipeline.ids.topics import Topics
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import Names, names_of
 
@@ -101,9 +101,7 @@ def _unproven(conn: Connection, definition: Definition, names: Names, before: da
             old.add(chunk)
         if not old.count:
             return set()
-        topics = sources.Topics(definition, None)
-        opened.callback(topics.close)
-        for chunk in topics.to_the_end():
+        for chunk in opened.enter_context(Topics(definition)).to_the_end():
             delivered.add(chunk)
         pairs = zip(old.buckets(), delivered.buckets(), strict=True)
         return {one for rows, records in pairs for one in set(rows) - set(records)}
@@ -112,7 +110,16 @@ def _unproven(conn: Connection, definition: Definition, names: Names, before: da
 def _old(conn: Connection, table: sql.Identifier, moment: str, before: datetime) -> Iterator[list[bytes]]:
     query = sql.SQL(statements.get("prune_read_old")).format(table=table, moment=sql.Identifier(moment))
     with conn.transaction():
-        yield from sources.chunks(conn, "prune", query, {"before": before})
+        yield from _chunks(conn, "prune", query, {"before": before})
+
+
+def _chunks(
+    conn: Connection, name: str, query: sql.Composed, values: dict[str, Any]
+) -> Iterator[list[bytes]]:
+    with conn.cursor(name, row_factory=scalar_row) as cursor:
+        cursor.execute(query, values, binary=True)
+        while found := cursor.fetchmany(20_000):
+            yield found
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +154,7 @@ def _drop(conn: Connection, day: _Day, unproven: set[bytes], done: Pruned, dry_r
     table = {"partition": day.partition}
     query = sql.SQL(statements.get("audit_read_outbox")).format(table=day.partition)
     with conn.transaction():
-        chunks = sources.chunks(conn, "prune_day", query, {"since": None})
+        chunks = _chunks(conn, "prune_day", query, {"since": None})
         if any(not unproven.isdisjoint(chunk) for chunk in chunks):
             say(f"{day.name} stays: some of its rows are in no topic")
             return

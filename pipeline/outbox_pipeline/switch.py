@@ -29,10 +29,11 @@ from psycopg.rows import TupleRow
 from outbox_connectors.definition import Definition
 from outbox_pipeline import canary, messages, postgres, provision, slots
 from outbox_pipeline import sql as statements
-from outbox_pipeline.audit import sources
-from outbox_pipeline.audit.spool import Spool
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed, Refused
+from outbox_pipeline.ids import rows
+from outbox_pipeline.ids.spool import Spool
+from outbox_pipeline.ids.topics import Topics
 from outbox_pipeline.provision import turn
 from outbox_pipeline.relay import Mode, Settings, schema
 from outbox_pipeline.relay.names import Names, identifiers, names_of
@@ -134,15 +135,12 @@ def _sweep(place: _Place) -> int:
     """Move the rows whose ids are in a topic to the history, batch by batch."""
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="outbox-switch-")))
-        rows, records = (opened.enter_context(Spool(folder / name)) for name in ("rows", "records"))
-        for chunk in sources.rows(place.conn, [place.names.qualified(place.names.outbox)], None):
-            rows.add(chunk)
-        topics = sources.Topics(place.definition, None)
-        opened.callback(topics.close)
-        for chunk in topics.to_the_end():
-            records.add(chunk)
+        written, delivered = (opened.enter_context(Spool(folder / name)) for name in ("written", "delivered"))
+        rows.read(place.conn, [place.names.qualified(place.names.outbox)], None, written)
+        for chunk in opened.enter_context(Topics(place.definition)).to_the_end():
+            delivered.add(chunk)
         swept = 0
-        for ours, theirs in zip(rows.buckets(), records.buckets(), strict=True):
+        for ours, theirs in zip(written.buckets(), delivered.buckets(), strict=True):
             published = list(set(ours) & set(theirs))
             for at in range(0, len(published), BATCH_ROWS):
                 part = [UUID(bytes=one) for one in published[at : at + BATCH_ROWS]]

@@ -18,9 +18,10 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition, TableName
-from outbox_pipeline.audit import sources
 from outbox_pipeline.audit.compare import Books
-from outbox_pipeline.audit.spool import Spool
+from outbox_pipeline.ids import rows
+from outbox_pipeline.ids.spool import Spool
+from outbox_pipeline.ids.topics import Topics
 from outbox_pipeline.provision.tables import identifier
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import names_of
@@ -65,19 +66,16 @@ def audit(
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="outbox-audit-")))
         written, delivered = (opened.enter_context(Spool(folder / name)) for name in ("written", "delivered"))
-        for chunk in sources.rows(conn, tables, since):
-            written.add(chunk)
+        rows.read(conn, tables, since, written)
         say(f"{written.count:,} rows read")
-        topics = sources.Topics(definition, since)
-        opened.callback(topics.close)
+        topics = opened.enter_context(Topics(definition, begin=since, since=since))
         for chunk in topics.to_the_end():
             delivered.add(chunk)
         say(f"{delivered.count:,} records read")
         applied = None
         if inbox is not None:
             applied = opened.enter_context(Spool(folder / "applied"))
-            for chunk in sources.applied(inbox.conn, identifier(inbox.table), inbox.consumer):
-                applied.add(chunk)
+            rows.read_applied(inbox.conn, identifier(inbox.table), inbox.consumer, applied)
             say(f"{applied.count:,} applied ids read")
         books = _compare(written, delivered, applied, kept=kept)
         deadline = clock() + settle_seconds
@@ -89,6 +87,6 @@ def audit(
 def _compare(written: Spool, delivered: Spool, applied: Spool | None, *, kept: bool) -> Books:
     books = Books()
     done = applied.buckets() if applied is not None else None
-    for rows, records in zip(written.buckets(), delivered.buckets(), strict=True):
-        books.enter(rows, records, next(done) if done is not None else None, kept=kept)
+    for ours, theirs in zip(written.buckets(), delivered.buckets(), strict=True):
+        books.enter(ours, theirs, next(done) if done is not None else None, kept=kept)
     return books

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from outbox_connectors.errors import ExitCode
 from outbox_pipeline.audit.compare import MAX_LISTED, Books
-from outbox_pipeline.audit.spool import Spool
+from outbox_pipeline.ids.spool import Spool
 
 
 def ids(*numbers: int) -> list[bytes]:

@@ -9,7 +9,7 @@ from typing import BinaryIO, Final, Self
 
 BUCKETS: Final = 128
 ID_BYTES: Final = 16
-_FLUSH_BYTES: Final = 64 * ID_BYTES * 16
+_FLUSH_BYTES: Final = 1 << 16
 
 
 class Spool:
@@ -19,7 +19,9 @@ class Spool:
         folder.mkdir()
         self.count = 0
         self._buffers = [bytearray() for _ in range(BUCKETS)]
-        self._files: list[BinaryIO] = [(folder / f"{number}").open("w+b") for number in range(BUCKETS)]
+        self._files: list[BinaryIO] = [
+            (folder / f"{number}").open("w+b", buffering=0) for number in range(BUCKETS)
+        ]
 
     def __enter__(self) -> Self:
         return self
@@ -33,19 +35,31 @@ class Spool:
     def add(self, ids: Iterable[bytes]) -> None:
         """Take ids of 16 bytes each. The last byte of a UUID is random in every version in use."""
         buffers = self._buffers
+        count = 0
         for one in ids:
-            buffer = buffers[one[15] % BUCKETS]
-            buffer += one
-            self.count += 1
+            buffers[one[15] & 127].extend(one)
+            count += 1
+        self.count += count
+        for number, buffer in enumerate(buffers):
             if len(buffer) >= _FLUSH_BYTES:
-                self._files[one[15] % BUCKETS].write(buffer)
-                buffer.clear()
+                self._flush(number, buffer)
+
+    def put(self, bucket: int, packed: bytes) -> None:
+        """Take ids of one bucket, one behind the other, as the server has packed them."""
+        self.count += len(packed) // ID_BYTES
+        buffer = self._buffers[bucket]
+        buffer += packed
+        if len(buffer) >= _FLUSH_BYTES:
+            self._flush(bucket, buffer)
+
+    def _flush(self, number: int, buffer: bytearray) -> None:
+        self._files[number].write(buffer)
+        buffer.clear()
 
     def buckets(self) -> Iterator[list[bytes]]:
-        """Yield the ids of each bucket, in the order in which they came. After the last `add`."""
-        for number, (file, buffer) in enumerate(zip(self._files, self._buffers, strict=True)):
-            file.write(buffer)
-            self._buffers[number] = bytearray()
+        """Yield the ids of each bucket, in the order in which they came. More may be added afterwards."""
+        for number, file in enumerate(self._files):
+            self._flush(number, self._buffers[number])
             file.seek(0)
             data = file.read()
             yield [data[at : at + ID_BYTES] for at in range(0, len(data), ID_BYTES)]

@@ -1,0 +1,137 @@
+"""Read the ids of records out of every event topic of a pipeline, from the side."""
+
+from __future__ import annotations
+
+import time
+from binascii import unhexlify
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any, Final, Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from outbox_connectors.definition import Definition
+from outbox_connectors.record import HEADERS
+from outbox_pipeline import tail
+from outbox_pipeline.errors import Unreachable
+from outbox_pipeline.kafka import unreachable
+
+BATCH: Final = 10_000
+METADATA_SECONDS: Final = 10.0
+SILENT_SECONDS: Final = 60.0  # in which a broker that works has something to say: a record or an end
+_ID, _OCCURRED_AT = HEADERS.index("id"), HEADERS.index("occurred_at")
+
+
+class Topics:
+    """A reader of every event topic of a pipeline, outside every group; commits nothing.
+
+    `begin` starts at the records that were written since then, by the clock of whoever wrote them;
+    `since` leaves out events that occurred before. Use it as a context manager.
+    """
+
+    def __init__(
+        self, definition: Definition, *, begin: datetime | None = None, since: datetime | None = None
+    ) -> None:
+        self._servers = f"Kafka at {definition.kafka.client.get('bootstrap.servers', '')}"
+        self._since = b"" if since is None else since.strftime("%Y-%m-%dT%H:%M:%S.%fZ").encode()
+        self._reasons: list[KafkaError] = []
+        settings: dict[str, Any] = {
+            **definition.kafka.client,
+            "group.id": f"outboxctl-audit-{definition.pipeline}",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "fetch.queue.backoff.ms": 10,
+            "queued.max.messages.kbytes": 32_768,
+            "log_level": 2,
+            "error_cb": self._reasons.append,
+        }
+        self._consumer = Consumer(settings)
+        self._ended: set[tuple[str | None, int | None]] = set()
+        try:
+            self._partitions = self._assign(definition, begin)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+
+    def _assign(self, definition: Definition, begin: datetime | None) -> int:
+        pattern = tail.topic_pattern(definition.kafka.topic)
+        try:
+            found = self._consumer.list_topics(timeout=METADATA_SECONDS).topics
+            start = OFFSET_BEGINNING if begin is None else int(begin.timestamp() * 1000)
+            parts = [
+                TopicPartition(name, number, start)
+                for name, topic in found.items()
+                if pattern.fullmatch(name) and name not in _own_topics(definition)
+                for number in topic.partitions
+            ]
+            if begin is not None and parts:
+                # A partition without a younger record answers with its end.
+                parts = self._consumer.offsets_for_times(parts, timeout=METADATA_SECONDS)
+        except KafkaException as error:
+            raise unreachable(self._servers, self._reasons or [error.args[0]]) from error
+        self._consumer.assign(parts)
+        return len(parts)
+
+    def to_the_end(self, *, clock: Callable[[], float] = time.monotonic) -> Iterator[list[bytes]]:
+        """Read the ids of all records up to the ends the partitions have when they are reached.
+
+        Called again it goes on from there. Raises Unreachable when Kafka falls silent on the way.
+        """
+        self._ended.clear()
+        heard = clock()
+        while len(self._ended) < self._partitions:
+            messages = self._take(0.2)
+            yield self._ids(messages)
+            if messages:
+                heard = clock()
+            elif clock() - heard > SILENT_SECONDS:
+                raise unreachable(self._servers, self._reasons)
+
+    def more(self, seconds: float) -> list[bytes]:
+        """Read ids that are there now or arrive within `seconds`."""
+        return self._ids(self._take(seconds))
+
+    def _take(self, seconds: float) -> list[Message]:
+        first = self._consumer.poll(seconds)
+        # consume() would wait until it is full; with time-out 0 it takes what has been fetched already.
+        return [] if first is None else [first, *self._consumer.consume(BATCH, 0)]
+
+    def _ids(self, messages: list[Message]) -> list[bytes]:
+        """Read the ids of records; those that are none of ours have none."""
+        found: list[bytes] = []
+        since, take = self._since, found.append
+        for message in messages:
+            headers: Any = message.headers()
+            try:
+                name, value = headers[_ID]
+                if name == "id" and (not since or headers[_OCCURRED_AT][1] >= since):
+                    take(unhexlify(value.replace(b"-", b"")))
+            except (TypeError, ValueError, AttributeError, IndexError):
+                self._check(message)  # no headers, or others: an end, an error, somebody else's record
+        return [one for one in found if len(one) == 16]
+
+    def _check(self, message: Message) -> None:
+        error = message.error()
+        if error is None:
+            return
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._ended.add((message.topic(), message.partition()))
+        elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
+            raise Unreachable(f"Kafka refuses us: {error.str()}", where=self._servers)
+
+
+def _own_topics(definition: Definition) -> set[str]:
+    """Name the topics of the pipeline that hold no events although the template may match them."""
+    return {definition.message_topic, f"{definition.pipeline}.relay"}
