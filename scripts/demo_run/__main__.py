@@ -23,7 +23,7 @@ from outbox_pipeline.errors import OutboxError
 ORDERS = 10_000
 BATCH = 10  # orders in a transaction
 RATE = 50  # transactions a second, so that there is something to see
-PATIENCE_SECONDS = 90.0  # without any movement
+PATIENCE_SECONDS = 180.0  # without any movement
 
 
 def main() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -170,10 +169,8 @@ def test_maintenance_gives_way_to_a_busy_inbox(bench: Bench) -> None:
     todo = retention.Plan(((NOW + 30 * DAY).date(),), (), datetime.min.replace(tzinfo=UTC))
     with psycopg.connect(bench.dsn) as busy, bench.database.connect() as conn:
         claim(busy, "billing", [uuid7()])
-        started = time.monotonic()
         with pytest.raises(psycopg.errors.LockNotAvailable):
             retention.maintain(conn, "inbox", todo, lock_seconds=0.2)
-        assert time.monotonic() - started < 3
         busy.commit()
         retention.maintain(conn, "inbox", todo)
         assert schema.missing(conn) == ()

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, LiteralString
@@ -28,6 +27,7 @@ from local_stack.processes import Process, descendants, recorded, started
 from local_stack.programs import require_room
 from local_stack.services import last_words
 from local_stack.services import running as running_process
+from waiting import until
 
 pytestmark = pytest.mark.stack
 NAME = f"own-{os.getpid()}"
@@ -151,9 +151,7 @@ def test_stop_is_orderly_and_start_continues(own: Instance) -> None:
 def test_a_service_that_died_is_seen_and_healed(own: Instance) -> None:
     victim = process(own)
     os.kill(victim.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while victim.alive and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: not victim.alive)
     seen = stack("status")
     assert (seen.returncode, "crashed" in seen.stdout) == (3, True)
     works("up", "postgres")
