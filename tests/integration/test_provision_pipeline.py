@@ -209,23 +209,6 @@ def test_two_at_once_take_turns(pipeline: Pipeline) -> None:
     assert sorted(created) == [0, 9]
 
 
-@pytest.mark.parametrize("step", [2, 6, 8])
-def test_ctrl_c_after_any_step_leaves_something_to_go_on_with(pipeline: Pipeline, step: int) -> None:
-    with pipeline.start("apply", "--no-wait") as process:
-        assert process.stderr is not None
-        for _ in range(step):
-            process.stderr.readline()
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode in (0, 1)
-    assert "Traceback" not in err
-    if process.returncode == 1:
-        assert "interrupted; what was done before stays done" in err
-        assert out == ""
-    assert pipeline.run("apply", "--no-wait").code == 0
-    assert pipeline.plan() == {}
-
-
 def test_ctrl_c_while_the_slot_waits_leaves_no_slot(pipeline: Pipeline) -> None:
     with open_transaction(pipeline), pipeline.start("apply", "--no-wait") as process:
         assert process.stderr is not None

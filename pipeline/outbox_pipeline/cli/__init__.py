@@ -20,6 +20,7 @@ import click
 
 from outbox_connectors.errors import ExitCode, Failed, OutboxError, UsageError
 from outbox_pipeline.cli import output
+from outbox_pipeline.interruption import PROBLEM, REMEDY, Interruption
 
 if TYPE_CHECKING:
     from outbox_connectors.definition import Definition
@@ -142,38 +143,55 @@ def _unraisable(found: sys.UnraisableHookArgs) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run `outboxctl` and exit: every error becomes one line and a documented exit code."""
+    """Run `outboxctl` in a process that goes on afterwards, and raise SystemExit with its code."""
+    sys.exit(run(sys.argv[1:] if argv is None else argv, Interruption()))
+
+
+def run(argv: list[str], interruption: Interruption) -> int:
+    """Run `outboxctl` and give its exit code: every error becomes one line and a documented code.
+
+    After a Ctrl-C the outcome is "interrupted", whichever error reached us in its place. A command that
+    ends by itself on Ctrl-C, as `tail` and `watch` do, keeps its own code.
+    """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.unraisablehook = _unraisable
-    arguments = _hoisted(sys.argv[1:] if argv is None else argv)
+    arguments = _hoisted(argv)
     # The flags are needed even where click fails before it has parsed them.
     debug, as_json = "--debug" in arguments, "--json" in arguments
     try:
         colour = False if os.environ.get("NO_COLOR") else None
         code = cli.main(arguments, prog_name="outboxctl", standalone_mode=False, color=colour)
-        sys.exit(code if isinstance(code, int) else ExitCode.OK)
     except click.exceptions.Abort:
-        stopped = Failed(
-            "interrupted; what was done before stays done", remedy="run the command again to go on"
-        )
-        _report(stopped, as_json, ExitCode.FAILED)
-        sys.exit(ExitCode.FAILED)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        sys.exit(ExitCode.USAGE)
-    except click.ClickException as error:
-        _report(_usage(error), as_json, ExitCode.USAGE)
-        sys.exit(ExitCode.USAGE)
-    except OutboxError as error:
-        if debug:
-            raise
-        _report(error, as_json, error.exit_code)
-        sys.exit(error.exit_code)
+        return interrupted(as_json=as_json)
     except Exception as error:
-        if debug:
+        if interruption.came:
+            return interrupted(as_json=as_json)
+        if debug and not isinstance(error, click.ClickException):
             raise
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, errno.EBADF):
-            output.error(f"the result could not be written: {error.strerror}")
-            sys.exit(ExitCode.FAILED)
+        return _explain(error, as_json)
+    if interruption.came and code:  # something took the interruption for a failure and went on
+        return interrupted(as_json=False)  # the document of that failure is out already
+    return code if isinstance(code, int) else ExitCode.OK
+
+
+def interrupted(*, as_json: bool) -> int:
+    """Say that the command was broken off, and give the code for it."""
+    _report(Failed(PROBLEM, remedy=REMEDY), as_json, ExitCode.FAILED)
+    return ExitCode.FAILED
+
+
+def _explain(error: Exception, as_json: bool) -> int:
+    """Put an error into one line, and give the code for it."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return ExitCode.USAGE
+    if isinstance(error, click.ClickException):
+        error = _usage(error)
+    if isinstance(error, OutboxError):
+        _report(error, as_json, error.exit_code)
+        return error.exit_code
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, errno.EBADF):
+        output.error(f"the result could not be written: {error.strerror}")
+    else:
         output.error(f"internal error: {type(error).__name__}: {error}; run again with --debug and report it")
-        sys.exit(ExitCode.FAILED)
+    return ExitCode.FAILED

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 
 from outbox_pipeline import sql as statements
@@ -49,7 +50,8 @@ def hold(
     try:
         yield
     finally:
-        if not conn.closed and not conn.broken:
+        # A Ctrl-C can leave a query unfinished; the lock is free then when the caller closes the session.
+        if conn.info.transaction_status is TransactionStatus.IDLE:
             _scalar(conn, "give_turn_back", key)
 
 

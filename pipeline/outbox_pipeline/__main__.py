@@ -1,0 +1,36 @@
+"""The program `outboxctl`, also as `python -m outbox_pipeline`.
+
+Apart from the command line so that it imports next to nothing: a Ctrl-C while click and the commands
+are still being imported must end like any other.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from outbox_pipeline.interruption import Interruption
+
+
+def main() -> None:
+    """Run `outboxctl` and exit."""
+    interruption = Interruption()
+    try:
+        interruption.watch()
+        from outbox_pipeline import cli
+
+        code = cli.run(sys.argv[1:], interruption)
+        interruption.over()
+    except KeyboardInterrupt:  # outside of a command: while modules are imported, or an error is printed
+        interruption.over()
+        code = _interrupted()
+    sys.exit(code)
+
+
+def _interrupted() -> int:
+    from outbox_pipeline import cli
+
+    return cli.interrupted(as_json="--json" in sys.argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""After a Ctrl-C the outcome is "interrupted", whatever error took its place on the way up."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from outbox_pipeline.cli import run
+from outbox_pipeline.interruption import Interruption
+
+ARGUMENTS = ["-f", "there-is-no-such-file.yaml", "plan"]
+
+
+def test_an_error_after_ctrl_c_is_an_interruption(capsys: pytest.CaptureFixture[str]) -> None:
+    interruption = Interruption()
+    assert run(ARGUMENTS, interruption) == 2
+    assert "there-is-no-such-file.yaml" in capsys.readouterr().err
+    interruption.came = True
+    assert run(ARGUMENTS, interruption) == 1
+    said = capsys.readouterr().err
+    assert said == "error: interrupted; what was done before stays done; run the command again to go on\n"
+    assert run(["--json", *ARGUMENTS], interruption) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["exit_code"] == 1
+    assert document["error"]["problem"] == "interrupted; what was done before stays done"
+
+
+def test_a_command_that_ends_well_keeps_its_code(capsys: pytest.CaptureFixture[str]) -> None:
+    interruption = Interruption()
+    interruption.came = True
+    assert run(["--version"], interruption) == 0
+    assert capsys.readouterr().out.startswith("outboxctl, version")
