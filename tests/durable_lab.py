@@ -37,7 +37,8 @@ from outbox_consumers.source import Source
 from waiting import PATIENCE_SECONDS, until
 
 QUICK: Final = RetryStrategy(wait=0.05, exponential_wait=0)
-LEASE: Final = 1.0
+LEASE: Final = 60.0  # nobody's runs out because a machine is busy
+SHORT_LEASE: Final = 2.0  # for one that is meant to run out
 
 
 @dataclass(slots=True)
@@ -122,10 +123,17 @@ class Lab:
             )
         return Child(process, log)
 
+    def bury(self) -> None:
+        """Declare every worker dead, as the parent of killed ones does: nobody waits for their leases."""
+        self.run("UPDATE inbox_worker SET alive_until = '-infinity'")
+
+    def outlive(self) -> None:
+        """Wait until the lease of every worker has run out."""
+        until(lambda: self.query("SELECT count(*) FROM inbox_worker WHERE alive_until > now()") == [(0,)])
+
     def drain(self) -> None:
         """Let one more worker finish everything."""
-        with working(self.inbox(lease=LEASE)):
-            until(lambda: self.left() == 0)
+        finish(self, self.inbox())
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +164,9 @@ class Child:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     def shoot(self, chance: random.Random) -> None:
-        """Kill one of its processes."""
-        found = self.children()
-        if found:
-            os.kill(chance.choice(found), signal.SIGKILL)
+        """Kill one of its processes, as soon as there is one."""
+        until(self.children)
+        os.kill(chance.choice(self.children()), signal.SIGKILL)
 
     def frozen(self) -> bool:
         text = Path(f"/proc/{self.process.pid}/stat").read_text()
@@ -176,6 +183,12 @@ def write_effect(conn: psycopg.Connection[Any], event: Event) -> None:
         "INSERT INTO effect (event_id, key, n) VALUES (%s, %s, %s)",
         (event.id, event.key, event.data["n"]),
     )
+
+
+def finish(lab: Lab, durable: DurableInbox, workers: int = 1) -> None:
+    """Let workers in threads finish everything."""
+    with working(durable, workers):
+        until(lambda: lab.left() == 0)
 
 
 @contextmanager
@@ -201,7 +214,7 @@ def working(durable: DurableInbox, workers: int = 1) -> Iterator[Sequence[Worker
         for worker in made:
             worker.pulse.wake()
         for thread in threads:
-            thread.join(30)
+            thread.join(PATIENCE_SECONDS)
     assert not [thread for thread in threads if thread.is_alive()], "a worker does not stop"
     if failures:
         raise failures[0]

@@ -13,6 +13,7 @@ import pytest
 from fix_consumer import Bench, write_effect
 from outbox_consumers import Event, Reject, dead_letter
 from outbox_consumers.testing import STEPS, crash_matrix
+from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.stack
 pytest_plugins = ["outbox_consumers.pytest_plugin"]
@@ -137,7 +138,12 @@ def test_a_kill_after_any_step_loses_and_repeats_nothing(bench: Bench, tmp_path:
 
     environ = {"BENCH_KAFKA": bench.server.kafka, "BENCH_TOPIC": bench.topic, "BENCH_DSN": bench.dsn}
     crashes = crash_matrix(
-        "matrix_app:app", done, environ=environ, folder=tmp_path, before_each=send_more, patience=40
+        "matrix_app:app",
+        done,
+        environ=environ,
+        folder=tmp_path,
+        before_each=send_more,
+        patience=PATIENCE_SECONDS,
     )
     assert [crash.step for crash in crashes if crash.killed] == list(STEPS)
     bench.applied_once()

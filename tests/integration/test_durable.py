@@ -15,7 +15,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from uuid_utils.compat import uuid7
 
-from durable_lab import Lab, bare, working, write_effect
+from durable_lab import Lab, bare, finish, working, write_effect
 from fix_stack import Database
 from outbox_consumers import Event, Reject, Skip, schema
 from outbox_consumers.durable import DurableInbox, Job, steps
@@ -30,11 +30,6 @@ def lab(database: Database, tmp_path: Path) -> Lab:
     made = Lab(database.conninfo, tmp_path)
     made.create()
     return made
-
-
-def finish(lab: Lab, durable: DurableInbox, workers: int = 1) -> None:
-    with working(durable, workers):
-        until(lambda: lab.left() == 0)
 
 
 # -- Putting in ----------------------------------------------------------------------------------------
@@ -126,16 +121,21 @@ def test_the_urgent_go_first_and_the_older_of_the_equally_urgent(lab: Lab) -> No
 
 def test_a_job_is_not_run_before_its_time(lab: Lab) -> None:
     durable = lab.inbox()
-    soon = datetime.now(UTC) + timedelta(seconds=1.5)
+    now = datetime.now(UTC)
+    soon, much_later = now + timedelta(seconds=1.5), now + timedelta(days=1)
+    lab.run("ALTER TABLE effect ADD COLUMN at timestamptz NOT NULL DEFAULT clock_timestamp()")
     with psycopg.connect(lab.dsn, autocommit=True) as conn:
         durable.put(conn, "Work", {"n": 1}, run_at=soon)
         durable.put(conn, "Work", {"n": 2}, key="k", run_at=soon)
         durable.put(conn, "Work", {"n": 3}, key="k")
         durable.put(conn, "Work", {"n": 4})
+        durable.put(conn, "Work", {"n": 5}, run_at=much_later)
     with working(durable):
-        until(lambda: lab.effects() == [4])
         until(lambda: len(lab.effects()) == 4)
-        assert datetime.now(UTC) >= soon
+    at = dict(lab.query("SELECT n, at FROM effect"))
+    assert {*at} == {1, 2, 3, 4}
+    assert at[1] >= soon
+    assert at[2] >= soon
     assert lab.effects("k") == [2, 3]
 
 
@@ -287,7 +287,7 @@ def test_jobs_without_a_handler_are_left_to_others(lab: Lab) -> None:
     with working(durable) as [one]:
         until(lambda: len(lab.effects()) == 5)
         until(lambda: lab.states().get("later") == 2)
-        assert one._counters.unknown == 2
+        assert one._counters.unknown >= 2
     lab.applied_once_in_order()
 
 
@@ -300,7 +300,7 @@ def test_a_job_that_takes_too_long_is_taken_away(lab: Lab) -> None:
         write_effect(conn, event)
         if event.attempt == 1:
             try:
-                conn.execute("SELECT pg_sleep(20)")
+                conn.execute("SELECT pg_sleep(3600)")
             except psycopg.Error as error:
                 errors_seen.append(type(error))
                 raise
@@ -308,7 +308,7 @@ def test_a_job_that_takes_too_long_is_taken_away(lab: Lab) -> None:
     lab.jobs(1)
     finish(lab, durable)
     assert errors_seen == [psycopg.errors.QueryCanceled]
-    assert durable.counters.timeouts == 1
+    assert durable.counters.timeouts >= 1
     lab.applied_once_in_order()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from durable_lab import LEASE, Child, Lab
+from durable_lab import SHORT_LEASE, Child, Lab
 from fix_stack import Database
 from waiting import until
 
@@ -32,6 +32,7 @@ def test_killed_after_every_step(lab: Lab, step: str, together: bool) -> None:
     for times in (1, 3, 2):
         dying = lab.worker(step=step, times=times, failing=True, together=together)
         assert dying.ends() == -signal.SIGKILL, dying.said()
+        lab.bury()
     lab.drain()
     lab.applied_once_in_order()
     assert lab.states() == {}
@@ -44,6 +45,7 @@ def test_killed_while_ending_jobs_that_wrote_nothing(lab: Lab) -> None:
     for step in ("finish", "flush"):
         dying = lab.worker(step=step, times=2, silent=True)
         assert dying.ends() == -signal.SIGKILL, dying.said()
+        lab.bury()
     lab.drain()
     assert lab.left() == 0
 
@@ -52,9 +54,10 @@ def test_killed_while_ending_jobs_that_wrote_nothing(lab: Lab) -> None:
 @pytest.mark.slow
 def test_a_frozen_worker_commits_nothing_when_it_wakes_up(lab: Lab, step: str) -> None:
     lab.jobs(100)
-    zombie = lab.worker(step=step, times=2, signal="SIGSTOP")
+    zombie = lab.worker(step=step, times=2, signal="SIGSTOP", lease=SHORT_LEASE)
     try:
         until(zombie.frozen)
+        lab.outlive()
         lab.drain()
         lab.applied_once_in_order()
         zombie.process.send_signal(signal.SIGCONT)
@@ -73,7 +76,7 @@ def test_a_frozen_worker_commits_nothing_when_it_wakes_up(lab: Lab, step: str) -
 def test_a_lease_that_nobody_extends_fences_the_effect(lab: Lab) -> None:
     """The handler works on while its lease runs out; others do the job, and its own effect is undone."""
     lab.jobs(20)
-    mute = lab.worker(mute=True, seconds=3 * LEASE)
+    mute = lab.worker(mute=True, seconds=2 * SHORT_LEASE, lease=SHORT_LEASE)
     until(lambda: lab.states().get("leased"))
     lab.drain()
     lab.applied_once_in_order()
@@ -83,7 +86,7 @@ def test_a_lease_that_nobody_extends_fences_the_effect(lab: Lab) -> None:
 
 def test_sigterm_finishes_one_job_and_hands_back_the_others(lab: Lab) -> None:
     lab.jobs(50, keys=50)
-    worker = lab.worker(seconds=0.3, lease=60)
+    worker = lab.worker(seconds=0.3)
     until(lambda: len(lab.effects()) >= 2)
     assert worker.stops() == 0, worker.said()
     assert "leased" not in lab.states()
@@ -96,7 +99,7 @@ def test_sigterm_finishes_one_job_and_hands_back_the_others(lab: Lab) -> None:
 def test_a_fleet_replaces_a_killed_worker_at_once(lab: Lab) -> None:
     """With a lease of a minute only the parent can know that its child is dead."""
     lab.jobs(300, keys=50)
-    fleet = lab.worker(fleet=3, seconds=0.02, lease=60)
+    fleet = lab.worker(fleet=3, seconds=0.02)
     try:
         until(lambda: len(lab.effects()) > 20)
         for _ in range(3):
@@ -114,7 +117,7 @@ def test_a_fleet_replaces_a_killed_worker_at_once(lab: Lab) -> None:
 @pytest.mark.slow
 def test_workers_stop_when_their_parent_is_killed(lab: Lab) -> None:
     lab.jobs(300, keys=50)
-    fleet = lab.worker(fleet=2, seconds=0.05, lease=60)
+    fleet = lab.worker(fleet=2, seconds=0.05)
     until(lambda: len(lab.effects()) > 5)
     orphans = fleet.children()
     assert len(orphans) == 2

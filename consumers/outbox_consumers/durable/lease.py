@@ -27,6 +27,7 @@ log = logging.getLogger("outbox_consumers")
 
 PATIENCE_SECONDS: Final = 1.0  # how long leased jobs wait behind a slow one before others get them
 RETRY_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 1.0  # how often workers look for others whose lease has run out
 LONGEST_DELAY: Final = 60.0  # before a job that took too long is tried again
 EXIT_OVERDUE: Final = 70
 
@@ -77,7 +78,7 @@ class Pulse:
         self._worker: int | None = None
         self._session: psycopg.Connection[Any] | None = None  # the worker's, for cancelling
         self._believed_until = 0.0
-        self._beat_at = 0.0
+        self._beat_at = self._look_at = 0.0
 
     def start(self) -> None:
         """Begin to listen, and to look after leases."""
@@ -130,8 +131,12 @@ class Pulse:
             if self._clock() >= self._beat_at:
                 self._beat(conn)
                 self._beat_at = self._clock() + self._lease.beat
+            if self._clock() >= self._look_at:
+                self._tidy_up(conn)
+                self._look_at = self._clock() + LOOK_SECONDS
 
     def _beat(self, conn: psycopg.Connection[Any]) -> None:
+        """Extend the lease."""
         worker, begun = self._worker, self._clock()
         if worker is not None:
             values = {"worker": worker, "lease": self._lease.seconds}
@@ -142,6 +147,9 @@ class Pulse:
                 else:
                     log.warning("worker %d was declared dead; its jobs belong to others now", worker)
                     self.keep(None)
+
+    def _tidy_up(self, conn: psycopg.Connection[Any]) -> None:
+        """Let others have the jobs of dead workers, and remove done jobs that were kept long enough."""
         dead = conn.execute(self._remove_dead, {"consumer": self._consumer}).fetchall()
         rescued = conn.execute(self._rescue, {"consumer": self._consumer}, prepare=False).rowcount
         while self._queue.purge(conn) == PURGE_AT_ONCE and not self._stopped.is_set():

@@ -79,7 +79,7 @@ class Worker:
         self.pulse = Pulse(database, settings.lease, self._hand, self._queue, counters, outside.clock)
         self._register = tables.compose("durable_register", database.table)
         self._leave = tables.compose("durable_leave", database.table)
-        self._worker = 0
+        self._worker = self._former = 0  # the latter until it is known to be removed
         self._registered: LazyConnection | None = None
         self._group: list[Leased] = []  # handled in the open transaction of quick handlers
         self._noted = 0  # how many were handled without a word since the last flush
@@ -134,7 +134,7 @@ class Worker:
         conn = self._session.connection()
         if conn is self._registered and self.pulse.held():
             return
-        before, self._worker = self._worker, 0
+        self._former, self._worker = self._worker or self._former, 0
         self.pulse.keep(None)
         values = {
             "consumer": self._settings.database.consumer,
@@ -143,14 +143,14 @@ class Worker:
         }
         cursor = cursor_of(conn)
         try:
-            if before:
-                cursor.execute(self._leave, {"worker": before})
+            if self._former:
+                cursor.execute(self._leave, {"worker": self._former})
             found = cursor.execute(self._register, values).fetchone()
         except errors.UndefinedTable:
             raise missing(self._settings.database.table) from None
         self._session.commit()
         assert found is not None
-        self._worker, self._registered = found[0], conn
+        self._worker, self._former, self._registered = found[0], 0, conn
         self.pulse.keep(self._worker, conn)
 
     def _go(self) -> None:
