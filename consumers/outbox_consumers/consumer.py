@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -232,7 +232,8 @@ class Consumer:
             try:
                 source.open()
             except BaseException:
-                deaths.leave(session.connection())
+                with suppress(psycopg.Error):
+                    deaths.leave(session.connection())
                 session.close()
                 raise
             log.info("%s: consuming %s", self.name, ", ".join(self.topics))

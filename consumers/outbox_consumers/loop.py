@@ -93,8 +93,7 @@ class Loop:
     def run(self, stopping: Callable[[], bool]) -> None:
         """Handle records until `stopping` says so; what is begun is finished, what waits is left to Kafka."""
         try:
-            self._effects.look_at_window()
-            self._deaths.look(self._session.connection())
+            self._look_back(stopping)
             while not stopping():
                 self.turn()
         finally:
@@ -103,6 +102,18 @@ class Loop:
             self._leave()
             self._source.close()
             self._session.close()
+
+    def _look_back(self, stopping: Callable[[], bool]) -> None:
+        """Read what the inbox has forgotten and who has died; wait for the database if it goes meanwhile."""
+        while not stopping():
+            try:
+                self._effects.look_at_window()
+                self._deaths.look(self._session.connection())
+                return
+            except psycopg.Error as error:
+                if not self._outage.explains(error):
+                    raise
+                self._outside.sleep(max(0.0, self._outage.note(error) - self._outside.clock()))
 
     def _leave(self) -> None:
         if self._session.usable():

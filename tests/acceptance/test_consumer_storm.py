@@ -1,0 +1,72 @@
+"""A storm over five members of one group: nothing is missing, nothing happens twice, order holds.
+
+The run is seeded; `OUTBOX_SEED` repeats one, `OUTBOX_STORM_SECONDS` and `OUTBOX_STORM_EVENTS` make it longer
+(`make soak`).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import fix_stack
+from commit_cutter import CommitCutter
+from fix_consumer import Bench, make_bench
+from fix_stack import Database, Stack
+from storm_lab import MEMBERS, PATIENCE, Storm, Writer
+from waiting import until
+
+SECONDS = float(os.environ.get("OUTBOX_STORM_SECONDS", "0"))
+EVENTS = int(os.environ.get("OUTBOX_STORM_EVENTS", "10000"))
+SEED = int(os.environ.get("OUTBOX_SEED", "20261130"))
+STACK = "storm"
+
+pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(SECONDS + 5 * PATIENCE)]
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Stack]:
+    """A stack of its own, because its servers are killed."""
+    with fix_stack.in_use(STACK):
+        fix_stack.run(STACK, "up", "postgres", "kafka")
+        yield fix_stack._stack(STACK)
+
+
+@pytest.fixture
+def bench(servers: Stack, new_database: Callable[[Stack], Database], pipeline_name: str) -> Bench:
+    return make_bench(servers, new_database(servers), pipeline_name, partitions=6)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_storm_over_a_group_loses_repeats_and_reorders_nothing(
+    bench: Bench, tmp_path: Path, protocol: str
+) -> None:
+    chance = random.Random(f"{SEED} {protocol}")
+    environ = bench.server.environ
+    writer = Writer(bench, max(500.0, EVENTS / SECONDS if SECONDS else 0), chance)
+    with CommitCutter(environ["PGHOST"], int(environ["PGPORT"])).running() as cutter:
+        storm = Storm(bench, protocol, tmp_path, cutter, chance)
+        try:
+            storm.begin()
+            writer.start()
+            storm.blow(time.monotonic() + SECONDS)
+            writer.finish(EVENTS)
+            storm.calm()
+            until(lambda: storm.applied() >= len(writer.sent))
+            codes = storm.end()
+        finally:
+            writer.stop()
+            storm.destroy()
+    ledger = storm.ledger(writer.sent)
+    print(
+        f"seed={SEED} protocol={protocol} {ledger} repeated={writer.repeated} "
+        f"cuts={cutter.done} accidents={dict(storm.happened)}"
+    )
+    assert (ledger.missing, ledger.twice, ledger.wrong, ledger.out_of_order, ledger.dead) == (0, 0, 0, 0, 0)
+    assert codes == [0] * MEMBERS
+    assert min(cutter.done.values()) > 0
