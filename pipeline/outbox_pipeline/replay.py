@@ -20,12 +20,13 @@ from psycopg.rows import TupleRow, args_row
 
 from outbox_connectors.definition import Definition
 from outbox_connectors.record import Row, row_record
-from outbox_pipeline import slots
+from outbox_pipeline import road
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Failed, UsageError
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import Names, identifiers, names_of
 from outbox_pipeline.relay.settings import producer_config
+from outbox_pipeline.road import Road
 
 Connection = psycopg.Connection[TupleRow]
 CHUNK = 500
@@ -100,7 +101,7 @@ def _rows(
 ) -> Iterator[list[Row]]:
     live = schema.read(conn, names)
     tables = [names.history] if live.history else []
-    if not live.settings or slots.read(conn, definition.postgres.slot) is not None:
+    if not live.settings or road.standing(conn, definition) is Road.CDC:
         tables.append(names.outbox)
     values: dict[str, Any] = {
         "ids": list(selection.ids) if selection.ids else None,

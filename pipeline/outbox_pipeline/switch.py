@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import LiteralString
+from typing import LiteralString, Self
 from uuid import UUID
 
 import psycopg
@@ -27,7 +27,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import canary, messages, postgres, provision, slots
+from outbox_pipeline import canary, messages, postgres, provision, road, slots
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed, Refused
@@ -40,13 +40,14 @@ from outbox_pipeline.relay.names import Names, identifiers, names_of
 from outbox_pipeline.relay.session import read_settings
 from outbox_pipeline.relay.wakeup import Waiter
 from outbox_pipeline.relay.worker import Worker
+from outbox_pipeline.road import Road
 
 Connection = psycopg.Connection[TupleRow]
 Say = Callable[[str], None]
 
 BATCH_ROWS = 5000
-PATIENCE_SECONDS = 60.0
-CANARY_SECONDS = 90.0
+PATIENCE_SECONDS = 180.0
+CANARY_SECONDS = 180.0
 LOCK_MILLISECONDS = "10000"
 
 
@@ -77,22 +78,24 @@ def to_relay(conn: Connection, client: ConnectClient, definition: Definition, *,
     """Take the outbox from the connector. Afterwards a relay may start.
 
     The first sweep runs while the connector works, so that the second, when nothing is published, is
-    short. Raises Failed where the relay is not set up or the connector does not stop.
+    short. Also mends an outbox whose slot somebody has dropped, and a restored one. Raises Failed
+    where the relay is not set up or the connector does not stop.
     """
     place = _place(conn, definition)
     _check_history(place)
-    with turn.hold(conn, definition.pipeline, say=say):
-        swept = 0
-        slot = slots.read(conn, definition.postgres.slot)
-        if slot is not None:
-            swept = _sweep(place)
-            say(f"{swept:,} published rows moved to the history")
+    with turn.hold(conn, definition.pipeline, say=say), Sweep(place) as sweep:
+        swept = sweep.run()
+        say(f"{swept:,} published rows moved to the history")
+        if road.standing(conn, definition) is not Road.RELAY:
             _stop_connector(conn, client, definition, say)
-            swept += _sweep(place)
+            swept += sweep.run()  # everything that will ever be published is there now
             say(f"{swept:,} published rows moved to the history, the rest is the relay's")
+        if slots.read(conn, definition.postgres.slot) is not None:
+            road.write(conn, definition, Road.CDC, "switch to relay")  # until the rest is done
             name = sql.Literal(definition.postgres.slot)
             conn.execute(sql.SQL(statements.get("drop_slot")).format(slot=name))
         place.run("switch_write_fence", until=None)
+        road.write(conn, definition, Road.RELAY, "switch to relay")
     return Switched("relay", swept)
 
 
@@ -115,9 +118,14 @@ def _check_history(place: _Place) -> None:
 
 
 def _stop_connector(conn: Connection, client: ConnectClient, definition: Definition, say: Say) -> None:
-    """Stop the connector and wait until nobody reads the slot."""
+    """Stop the connector and wait until nobody reads the slot and its task has sent its last record.
+
+    Connect refuses to forget the offset of a task that has not ended, with its producer closed; its
+    status and the slot say so earlier. The offset belongs to the slot, which goes too.
+    """
     name = definition.connect.connector
-    if client.config(name) is not None:
+    registered = client.config(name) is not None
+    if registered:
         client.stop(name)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (slot := slots.read(conn, definition.postgres.slot)) is not None and slot.active:
@@ -128,47 +136,99 @@ def _stop_connector(conn: Connection, client: ConnectClient, definition: Definit
                 remedy="stop whoever reads it, then switch again",
             )
         time.sleep(0.1)
+    while registered:
+        try:
+            client.reset_offsets(name)
+            break
+        except Failed:
+            if time.monotonic() > deadline:
+                raise
     say(f"connector {name} is stopped")
 
 
-def _sweep(place: _Place) -> int:
-    """Move the rows whose ids are in a topic to the history, batch by batch."""
-    with ExitStack() as opened:
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="outbox-switch-")))
-        written, delivered = (opened.enter_context(Spool(folder / name)) for name in ("written", "delivered"))
-        rows.read(place.conn, [place.names.qualified(place.names.outbox)], None, written)
-        for chunk in opened.enter_context(Topics(place.definition)).to_the_end():
-            delivered.add(chunk)
-        swept = 0
-        for ours, theirs in zip(written.buckets(), delivered.buckets(), strict=True):
-            published = list(set(ours) & set(theirs))
-            for at in range(0, len(published), BATCH_ROWS):
-                part = [UUID(bytes=one) for one in published[at : at + BATCH_ROWS]]
-                place.run("switch_archive", ids=part)
-            swept += len(published)
-    return swept
+class Sweep:
+    """Moves published rows to the history. A second run reads only the records that have come since."""
+
+    def __init__(self, place: _Place) -> None:
+        self._place = place
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opened:
+            found = tempfile.TemporaryDirectory(prefix="outbox-switch-")
+            self._folder = Path(opened.enter_context(found))
+            self._delivered = opened.enter_context(Spool(self._folder / "delivered"))
+            self._topics = opened.enter_context(Topics(self._place.definition))
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def run(self) -> int:
+        """Move the rows whose ids are in a topic, batch by batch. Returns their number."""
+        place, swept = self._place, 0
+        for chunk in self._topics.to_the_end():
+            self._delivered.add(chunk)
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder, Spool(Path(folder) / "rows") as ours:
+            rows.read(place.conn, [place.names.qualified(place.names.outbox)], None, ours)
+            for mine, records in zip(ours.buckets(), self._delivered.buckets(), strict=True):
+                published = list(set(mine) & set(records))
+                for at in range(0, len(published), BATCH_ROWS):
+                    part = [UUID(bytes=one) for one in published[at : at + BATCH_ROWS]]
+                    place.run("switch_archive", ids=part)
+                swept += len(published)
+        return swept
 
 
 def to_cdc(conn: Connection, client: ConnectClient, definition: Definition, *, say: Say) -> Switched:
     """Give the outbox back to the connector. Ends with a canary that travelled through it.
 
     Ends the sessions of the relay's workers; they refuse to go on while the slot exists. Writers wait
-    while the fence is set, some ten milliseconds. Raises Refused while rows wait behind dead letters.
+    while the fence is set, some ten milliseconds. Raises Refused while rows wait behind dead letters,
+    and where a slot is missing that the connector has published from.
     """
     place = _place(conn, definition)
     _check_history(place)
     with turn.hold(conn, definition.pipeline, say=say), _gate(place):
         fence = place.run("switch_read_fence")
         until = fence[0] if fence else None
+        slot = slots.read(conn, definition.postgres.slot)
+        if until is None and slot is not None and road.written(conn, definition) is not Road.RELAY:
+            return _stay(conn, client, definition, say)
         if until is None:
+            if slot is None:
+                road.admit_relay(conn, definition)  # nothing may have been published that is still here
             provision.apply_postgres(conn, definition, say=say)
             until = _set_fence(place)
             say(f"rows up to position {until} are the relay's")
+        elif slot is None or slot.lost:
+            raise Refused(
+                "the slot was lost in the middle of a switch",
+                where=f"slot {definition.postgres.slot}",
+                remedy="run outboxctl switch --to relay, then --to cdc again",
+            )
         assert isinstance(until, int)
         carried = _drain(place, until, say)
         _start_connector(conn, client, definition, say)
         place.run("switch_write_fence", until=None)
     return Switched("cdc", carried)
+
+
+def _stay(conn: Connection, client: ConnectClient, definition: Definition, say: Say) -> Switched:
+    """Let the connector go on that has the outbox. Raises Refused where its offset was given up."""
+    name = definition.connect.connector
+    status = client.status(name) if client.config(name) is not None else None
+    if status is not None and status.state == "STOPPED":
+        if client.offsets(name) is None:
+            raise Refused(
+                "a switch to the relay has begun and was interrupted",
+                where=f"connector {name}",
+                remedy="finish it: run outboxctl switch --to relay, then --to cdc",
+            )
+        client.resume(name)
+    _prove(conn, definition, say)
+    return Switched("cdc", 0)
 
 
 @contextmanager
@@ -210,8 +270,16 @@ def _set_fence(place: _Place) -> int:
         # A commit of its own writes the log to disk up to here; a slot cannot move beyond that.
         messages.emit(other, definition.heartbeat_prefix, "switch", transactional=True)
         moved = {"slot": definition.postgres.slot, "lsn": end}
-        place.conn.execute(statements.get("switch_advance_slot"), moved)
+        try:
+            place.conn.execute(statements.get("switch_advance_slot"), moved)
+        except psycopg.errors.ObjectInUse as error:
+            raise Refused(
+                "somebody reads the slot already",
+                where=f"slot {definition.postgres.slot}",
+                remedy="stop it (outboxctl connectors stop), then switch again",
+            ) from error
         place.run("switch_write_fence", until=until)
+        road.write(place.conn, definition, Road.CDC, "switch to cdc")
     assert isinstance(until, int)
     return until
 
@@ -247,5 +315,10 @@ def _start_connector(conn: Connection, client: ConnectClient, definition: Defini
         client.resume(name)
     else:
         provision.apply(conn, client, definition, say=say)
+    _prove(conn, definition, say)
+
+
+def _prove(conn: Connection, definition: Definition, say: Say) -> None:
     travelled = canary.travel(conn, definition, timeout_seconds=CANARY_SECONDS)
+    name = definition.connect.connector
     say(f"connector {name} works: a canary took {travelled.seconds * 1000:.0f} ms")

@@ -17,7 +17,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import slots, topics
+from outbox_pipeline import road, slots, topics
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed
@@ -164,6 +164,7 @@ def _remove_slot(
                 remedy="stop that consumer, then destroy again",
             )
         sleep(POLL_SECONDS)
+    road.note_connector(conn, definition, "the connector was destroyed")
     conn.execute(sql.SQL(statements.get("drop_slot")).format(slot=sql.Literal(name)))
 
 
@@ -221,3 +222,4 @@ def _table(conn: psycopg.Connection[TupleRow], definition: Definition, data: boo
 def _remove_table(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:
     table = tables.identifier(definition.outbox.table)
     conn.execute(sql.SQL(statements.get("drop_outbox")).format(table=table))
+    road.forget(conn, definition)

@@ -11,7 +11,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import rights, slots, topics
+from outbox_pipeline import rights, road, slots, topics
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed, OutboxError, Unreachable
@@ -162,10 +162,12 @@ def apply(
     """Make what is missing and mend what can safely be mended, one object at a time.
 
     Holds the pipeline's lock. Returns the objects as they were found before each was made. Changes
-    nothing while an object in PostgreSQL is blocked. Raises at the first object that cannot be made;
-    what was made before it stays, and applying again goes on from there.
+    nothing while an object in PostgreSQL is blocked, or while a relay publishes the outbox. Raises at
+    the first object that cannot be made; what was made before it stays, and applying again goes on
+    from there.
     """
     with turn.hold(conn, definition.pipeline, say=say):
+        road.refuse_second(conn, definition)
         _limit_locks(conn, LOCK_TIMEOUT_SECONDS)
         _refuse_blocked(postgres_parts(conn, definition))
         todo = parts(conn, client, definition, add_partitions=add_partitions, say=say)

@@ -8,12 +8,13 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import rights, slots, topics
+from outbox_pipeline import rights, road, topics
 from outbox_pipeline.errors import Failed, Refused
 from outbox_pipeline.plan import State
 from outbox_pipeline.provision import tables
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import Names, names_of
+from outbox_pipeline.relay.restored import behind_kafka
 from outbox_pipeline.relay.session import read_settings
 from outbox_pipeline.relay.settings import Mode, Settings
 
@@ -23,8 +24,8 @@ _SET_UP = "run outboxctl relay --init"
 def check(conn: psycopg.Connection[TupleRow], definition: Definition, settings: Settings) -> int:
     """Refuse what would lose or repeat events; return the number of shards.
 
-    Raises Failed where something is missing, Refused where a connector reads the same outbox or
-    another pipeline relays it, and Unreachable.
+    Raises Failed where something is missing, Refused where a connector reads the same outbox, or has
+    and its rows are still there, or another pipeline relays it, and Unreachable.
     """
     names = names_of(definition)
     found = read_settings(conn, names)
@@ -41,9 +42,12 @@ def check(conn: psycopg.Connection[TupleRow], definition: Definition, settings: 
         what = ", ".join(change.field for change in planned.changes)
         archive = " --archive" if settings.mode is Mode.ARCHIVE else ""
         raise Failed(f"{what} is missing", where=planned.name, remedy=_SET_UP + archive)
-    check_only_road(conn, definition)
+    road.check_only_road(conn, definition)
+    restored = False
     if settings.transactions:
         _check_progress_topic(definition, names, shards)
+        restored = behind_kafka(conn, definition, names, shards)
+    road.admit_relay(conn, definition, restored=restored)
     return shards
 
 
@@ -54,22 +58,6 @@ def _check_table(conn: psycopg.Connection[TupleRow], definition: Definition) -> 
     missing = [c for c in planned.changes if c.field.startswith("column") and c.have == "missing"]
     if planned.state is State.BLOCKED and missing:
         raise Failed(planned.why, where=f"table {planned.name}", remedy=planned.remedy)
-
-
-def check_only_road(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:
-    """Refuse a relay beside a connector: a slot means that it has published these rows, or will.
-
-    A lost slot too: what the connector published before is still in the outbox. Raises Refused.
-    """
-    slot = slots.read(conn, definition.postgres.slot)
-    if slot is None:
-        return
-    state = "is live" if slot.active else "has a slot, so it has published rows that are still here, or will"
-    raise Refused(
-        f"the connector of pipeline {definition.pipeline} {state}",
-        where=f"slot {definition.postgres.slot}",
-        remedy="run outboxctl switch --to relay",
-    )
 
 
 def _check_progress_topic(definition: Definition, names: Names, shards: int) -> None:

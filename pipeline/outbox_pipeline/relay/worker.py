@@ -18,8 +18,9 @@ import psycopg
 from confluent_kafka import Consumer, KafkaException
 
 from outbox_connectors.definition import Definition
+from outbox_pipeline import road
 from outbox_pipeline.errors import DefinitionError, Failed, OutboxError, Unreachable
-from outbox_pipeline.relay import guard, refusals
+from outbox_pipeline.relay import refusals
 from outbox_pipeline.relay.batches import Progress, resume
 from outbox_pipeline.relay.carriage import Carriage, Phase, publish
 from outbox_pipeline.relay.counters import Counters
@@ -121,7 +122,7 @@ class Worker:
             session.until = self._until
             return session
         try:
-            guard.check_only_road(session.conn, self._definition)  # we may have waited for a switch
+            road.check_still_relay(session.conn, self._definition)  # we may have waited for a switch
         except BaseException:
             session.close()
             raise

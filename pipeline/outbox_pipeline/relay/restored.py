@@ -1,0 +1,75 @@
+"""Is the database an older copy than Kafka has seen? The numbers of the batches tell."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import psycopg
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from outbox_connectors.definition import Definition
+from outbox_pipeline import sql as statements
+from outbox_pipeline.errors import Unreachable
+from outbox_pipeline.kafka import unreachable
+from outbox_pipeline.relay.names import Names
+from outbox_pipeline.relay.settings import progress_config
+
+ASK_SECONDS = 30.0
+TAIL = 40  # offsets: some batches, each with the marker of its transaction
+
+
+def behind_kafka(
+    conn: psycopg.Connection[TupleRow], definition: Definition, names: Names, shards: int
+) -> bool:
+    """Tell whether Kafka holds a batch with a greater number than PostgreSQL has noted.
+
+    A batch is noted before it is published, so this happens only to a database that was restored, or
+    whose relay was set up anew. Raises Unreachable.
+    """
+    published = _published(definition, names, shards)  # before the notes, which only grow
+    query = sql.SQL(statements.get("relay_read_batches")).format(batch=names.qualified(names.batch))
+    noted = {int(shard): int(n) for shard, n in conn.execute(query)}
+    return any(n > noted.get(shard, 0) for shard, n in published.items())
+
+
+def _published(definition: Definition, names: Names, shards: int) -> dict[int, int]:
+    """Read the number of the last batch of each shard, from the end of its partition."""
+    servers = f"Kafka at {definition.kafka.client.get('bootstrap.servers', '')}"
+    settings = {**progress_config(definition, names), "enable.partition.eof": True}
+    consumer = Consumer(settings)
+    try:
+        tails = []
+        for shard in range(shards):
+            part = TopicPartition(names.progress_topic, shard)
+            low, end = consumer.get_watermark_offsets(part, timeout=ASK_SECONDS)
+            if low < end:
+                tails.append(TopicPartition(names.progress_topic, shard, max(low, end - TAIL)))
+        consumer.assign(tails)
+        return _last_numbers(consumer, len(tails), servers)
+    except KafkaException as error:
+        raise unreachable(servers, [error.args[0]]) from error
+    finally:
+        consumer.close()
+
+
+def _last_numbers(consumer: Consumer, partitions: int, servers: str) -> dict[int, int]:
+    found: dict[int, int] = {}
+    ended: set[int | None] = set()
+    deadline = time.monotonic() + ASK_SECONDS
+    while len(ended) < partitions:
+        if time.monotonic() > deadline:
+            raise Unreachable("Kafka does not answer", where=servers)
+        for message in consumer.consume(500, 0.2):
+            error, shard = message.error(), message.partition()
+            if error is None and shard is not None:
+                found[shard] = _number(message.value())
+            elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+                ended.add(shard)
+    return found
+
+
+def _number(value: Any) -> int:
+    return int(value) if value and value.isdigit() else 0

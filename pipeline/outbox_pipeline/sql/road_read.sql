@@ -1,0 +1,2 @@
+-- Read which road published the outbox last.
+SELECT road FROM {road}
