@@ -75,10 +75,10 @@ def arrange(point: str, die: Callable[..., None]) -> None:
         if point == "after commit" and name == "commit_transaction":
             die()
 
-    def produce(self: ShardProducer, at: int, made: Any) -> None:
+    def produce(self: ShardProducer, at: int | None, made: Any, *partition: int) -> None:
         if point == "before produce" and at == 0:
             die()
-        send(self, at, made)
+        send(self, at, made, *partition)
         if point == "after produce" and at == 99:
             die()
 

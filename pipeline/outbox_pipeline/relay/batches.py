@@ -23,8 +23,8 @@ def resume(noted: int | None, committed: int | None) -> Progress:
     """Decide what a new owner of a shard begins with.
 
     `noted` is the batch in PostgreSQL, None when there was never one. `committed` is Kafka's number,
-    None when Kafka does not know one (any more: offsets of a group without members expire after
-    offsets.retention.minutes): then the batch is sent again, since a repetition is better than a hole.
+    None when Kafka does not know one (the progress topic was made anew): then the batch is sent again,
+    since a repetition is better than a hole.
     """
     if noted is None:
         return Progress(last=committed or 0)

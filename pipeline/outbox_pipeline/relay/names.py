@@ -74,12 +74,12 @@ class Names:
 
     @property
     def group(self) -> str:
-        """The consumer group whose committed offsets are batch numbers."""
+        """The group that readers of the progress topic name; nothing is committed to it."""
         return f"{self.pipeline}.relay"
 
     @property
     def progress_topic(self) -> str:
-        """The topic whose partitions stand for shards; nothing is ever written to it."""
+        """The topic whose partitions stand for shards: the last record of one is the last batch's number."""
         return f"{self.pipeline}.relay"
 
     def transactional_id(self, shard: int) -> str:

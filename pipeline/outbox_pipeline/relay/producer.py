@@ -7,36 +7,24 @@ them. `commit_transaction` alone says cleanly what happened.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from outbox_connectors.record import Record
-from outbox_pipeline.errors import DefinitionError, OutboxError, Unreachable
+from outbox_pipeline.errors import DefinitionError, OutboxError
+from outbox_pipeline.relay.progress import CALL_SECONDS, Abandoned, check_rights, read_number
 
-# How long one call waits before the worker's wishes are looked at again.
-CALL_SECONDS: Final = 1.0
-# A call that has not come back after this never will: librdkafka 2.16 sometimes loses
-# send_offsets_to_transaction when the broker is killed under it (measured).
-STUCK_SECONDS: Final = 8.0
-_OFFSET_UNKNOWN: Final = -1001
-_FORBIDDEN: Final = frozenset(
-    {
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    }
-)
+# A call that has not come back after this is given up. Each is asked to return after CALL_SECONDS, so
+# this is for what the client loses; a machine that is merely busy has to have time enough.
+STUCK_SECONDS: Final = 30.0
+_BY_KEY: Final = -1  # RD_KAFKA_PARTITION_UA: the partitioner decides
 
 
 class Fenced(OutboxError):
     """Another producer has taken this shard, or the broker gave this one up. A new one is needed."""
-
-
-class Abandoned(OutboxError):
-    """The worker no longer wants the result: its session is gone, or it has to end."""
 
 
 class RefusedBatch(OutboxError):
@@ -51,7 +39,8 @@ class RefusedBatch(OutboxError):
 class ShardProducer:
     """The transactional producer of one shard. Lives as long as the shard is ours and not fenced."""
 
-    def __init__(self, config: dict[str, Any], progress: Consumer, topic: str, shard: int) -> None:
+    def __init__(self, config: dict[str, Any], progress: Mapping[str, Any], topic: str, shard: int) -> None:
+        """Prepare. `progress` configures the consumer that reads the number of the last batch."""
         try:
             self._producer = Producer(config)
         except (KafkaException, ValueError, TypeError) as error:
@@ -76,17 +65,7 @@ class ShardProducer:
         while the broker is away. Raises Fenced, Abandoned and Unreachable (missing rights).
         """
         self._call(self._producer.init_transactions)
-        while not self.abandoned.is_set():
-            try:
-                asked = [TopicPartition(self._topic, self._shard)]
-                (answer,) = self._progress.committed(asked, timeout=CALL_SECONDS)
-            except KafkaException as error:
-                _check_rights(error.args[0])
-                time.sleep(0.05)
-                continue
-            if answer.error is None:
-                return None if answer.offset == _OFFSET_UNKNOWN else int(answer.offset)
-        raise Abandoned("the worker has to go")
+        return read_number(self._progress, self._topic, self._shard, self.abandoned)
 
     def send(self, records: Sequence[Record], n: int) -> None:
         """Publish a batch under its number: all of it becomes visible, in order, or nothing.
@@ -99,14 +78,17 @@ class ShardProducer:
             raise Fenced(error.args[0].str()) from error
         for at, made in enumerate(records):
             self._produce(at, made)
-        position = [TopicPartition(self._topic, self._shard, n)]
-        group = self._progress.consumer_group_metadata()
-        self._call(lambda wait: self._producer.send_offsets_to_transaction(position, group, wait))
+        self._note(n)
         self._call(self._producer.commit_transaction)
 
-    def _produce(self, at: int, made: Record) -> None:
+    def _note(self, n: int) -> None:
+        """Put the number of the batch beside its records."""
+        number = Record(self._topic, str(self._shard).encode(), str(n).encode(), ())
+        self._produce(None, number, self._shard)
+
+    def _produce(self, at: int | None, made: Record, partition: int = _BY_KEY) -> None:
         try:
-            self._producer.produce(made.topic, made.value, made.key, headers=list(made.headers))
+            self._producer.produce(made.topic, made.value, made.key, partition, headers=list(made.headers))
         except KafkaException as error:
             reason = error.args[0]
             if reason.fatal() or reason.code() == KafkaError._FATAL:
@@ -129,7 +111,7 @@ class ShardProducer:
             except KafkaException as error:
                 self._calling_since = None
                 reason = error.args[0]
-                _check_rights(reason)
+                check_rights(reason, self._topic, about_topic=f'"{self._topic}"' in reason.str())
                 if reason.fatal():
                     raise Fenced(reason.str()) from error
                 if reason.txn_requires_abort():
@@ -201,12 +183,3 @@ class PlainProducer:
         if self._failed:
             error = (telling or self._failed)[0][1]
             raise RefusedBatch(error.code(), error.str())
-
-
-def _check_rights(reason: KafkaError) -> None:
-    if reason.code() in _FORBIDDEN:
-        raise Unreachable(
-            f"Kafka refuses the relay's transactions: {reason.str()}",
-            remedy="grant WRITE and DESCRIBE on its transactional ids and READ on its group, "
-            "or run with --transactions off",
-        )

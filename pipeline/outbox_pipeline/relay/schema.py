@@ -132,9 +132,10 @@ def _parts(conn: psycopg.Connection[TupleRow], definition: Definition, wishes: W
 
 
 def progress_topic(definition: Definition, shards: int) -> TopicSpec:
-    """Say what the topic is whose partitions stand for shards. Nothing is ever written to it."""
+    """Say what the topic is whose partitions stand for shards: the newest record of each is what counts."""
+    config = {"cleanup.policy": "compact", "segment.bytes": "16777216"}
     return TopicSpec(
-        names_of(definition).progress_topic, shards, definition.kafka.defaults.replication_factor, {}
+        names_of(definition).progress_topic, shards, definition.kafka.defaults.replication_factor, config
     )
 
 

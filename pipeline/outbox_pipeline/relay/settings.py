@@ -17,6 +17,8 @@ MAX_BATCH_BYTES: Final = 8_000_000
 # The broker's default for a topic's max.message.bytes, which counts the record's frame as well.
 MAX_RECORD_BYTES: Final = 1_048_588
 TRANSACTION_TIMEOUT_MS: Final = 10_000
+# The longest pause between two tries to reach a broker; the client's own 10 s would follow every outage.
+RECONNECT_MS: Final = 1000
 # PostgreSQL ends the session, and with it the locks, of a worker that is frozen for this long.
 IDLE_SESSION_MS: Final = 10_000
 
@@ -53,6 +55,7 @@ def producer_config(
         # Right after a commit the coordinator often answers CONCURRENT_TRANSACTIONS, and the client waits
         # this long before it asks again: 10 instead of 100 ms more than doubled the rate.
         "retry.backoff.ms": 10,
+        "reconnect.backoff.max.ms": RECONNECT_MS,
         "message.max.bytes": MAX_RECORD_BYTES,
         "batch.size": _batch_size(definition),
         **definition.kafka.client,
@@ -80,12 +83,15 @@ def _batch_size(definition: Definition) -> int:
 
 
 def progress_config(definition: Definition, names: Names) -> dict[str, Any]:
-    """Write librdkafka's properties for the consumer that reads batch numbers and never subscribes."""
+    """Write librdkafka's properties for the consumer that reads batch numbers: it commits nothing."""
     client: Mapping[str, str] = definition.kafka.client
     return {
         "log_level": 2,
+        "reconnect.backoff.max.ms": RECONNECT_MS,
+        "fetch.wait.max.ms": 10,
         **client,
-        "group.id": names.group,
+        "group.id": names.group,  # librdkafka wants one
         "enable.auto.commit": False,
+        "enable.partition.eof": True,
         "isolation.level": "read_committed",
     }

@@ -15,11 +15,10 @@ from threading import Event, Thread
 from typing import Any, Final
 
 import psycopg
-from confluent_kafka import Consumer, KafkaException
 
 from outbox_connectors.definition import Definition
 from outbox_pipeline import road
-from outbox_pipeline.errors import DefinitionError, Failed, OutboxError, Unreachable
+from outbox_pipeline.errors import Failed, OutboxError, Unreachable
 from outbox_pipeline.relay import refusals
 from outbox_pipeline.relay.batches import Progress, resume
 from outbox_pipeline.relay.carriage import Carriage, Phase, publish
@@ -27,13 +26,8 @@ from outbox_pipeline.relay.counters import Counters
 from outbox_pipeline.relay.destinations import Destinations, TopicUnavailable
 from outbox_pipeline.relay.names import Names
 from outbox_pipeline.relay.parking import Parking
-from outbox_pipeline.relay.producer import (
-    Abandoned,
-    Fenced,
-    PlainProducer,
-    RefusedBatch,
-    ShardProducer,
-)
+from outbox_pipeline.relay.producer import Fenced, PlainProducer, RefusedBatch, ShardProducer
+from outbox_pipeline.relay.progress import Abandoned
 from outbox_pipeline.relay.session import Session
 from outbox_pipeline.relay.settings import Settings, producer_config, progress_config
 from outbox_pipeline.relay.shards import moves
@@ -82,12 +76,6 @@ class Worker:
         self._pace = Pace()
         self._next_look = 0.0
         self._next_read = 0.0
-        try:
-            self._progress = Consumer(progress_config(definition, names))
-        except (KafkaException, ValueError, TypeError) as error:
-            raise DefinitionError(
-                f"librdkafka refuses kafka.client: {error}", remedy="mend it in the definition"
-            ) from error
 
     def run(self) -> Counters:
         """Work until `stop` is set, or until the outbox is empty where the settings say so.
@@ -96,24 +84,21 @@ class Worker:
         """
         self._started = self._clock()
         failures = 0
-        try:
-            while not self._stop.is_set():
-                try:
-                    session = self._open()
-                except (Unreachable, psycopg.Error) as error:
-                    failures = self._back_off(failures, str(error))
-                    continue
-                failures = 0
-                try:
-                    if self._work(session):
-                        break
-                except psycopg.Error as error:
-                    failures = self._back_off(failures, f"lost the session with PostgreSQL: {error}")
-                finally:
-                    self._abandon()
-                    session.close()
-        finally:
-            self._progress.close()
+        while not self._stop.is_set():
+            try:
+                session = self._open()
+            except (Unreachable, psycopg.Error) as error:
+                failures = self._back_off(failures, str(error))
+                continue
+            failures = 0
+            try:
+                if self._work(session):
+                    break
+            except psycopg.Error as error:
+                failures = self._back_off(failures, f"lost the session with PostgreSQL: {error}")
+            finally:
+                self._abandon()
+                session.close()
         return self.counters
 
     def _open(self) -> Session:
@@ -204,7 +189,8 @@ class Worker:
         )
         producer: ShardProducer | PlainProducer
         if self._settings.transactions:
-            producer = ShardProducer(config, self._progress, self._names.progress_topic, shard)
+            progress = progress_config(self._definition, self._names)
+            producer = ShardProducer(config, progress, self._names.progress_topic, shard)
         else:
             producer = PlainProducer(config)
         self._mine[shard] = Carriage(shard, producer, self._in_thread(producer.take_over))
