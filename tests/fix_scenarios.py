@@ -27,7 +27,7 @@ from outbox_pipeline.watch.take import Sampler
 from outbox_pipeline.watch.thresholds import MIB, Thresholds
 from outbox_pipeline.watch.verdict import Key, Verdict
 from replication_client import Manner, ReplicationClient, consuming
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, until
 
 MAJORS = tuple(int(major) for major in os.environ.get("OUTBOX_TEST_MAJORS", "14 18").split())
 SETTINGS = (
@@ -112,8 +112,9 @@ class Stage:
             time.sleep(LOOK_SECONDS)
 
     def insert(self, rows: int = 1) -> None:
-        """Write events, in a session that ends (PostgreSQL 14 counts its rows only then)."""
+        """Write events, in a session that has ended: only then are its rows counted (PostgreSQL 14)."""
         with self.database.connect() as conn:
+            pid = conn.info.backend_pid
             schema, table = self.names.table.split(".", 1)
             conn.execute(
                 sql.SQL("INSERT INTO {} (payload) SELECT '{{}}' FROM generate_series(1, %s)").format(
@@ -121,6 +122,8 @@ class Stage:
                 ),
                 (rows,),
             )
+        ended = "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = %s"
+        until(lambda: self.admin.execute(ended, (pid,)).fetchone() == (True,), f"the end of session {pid}")
 
     def burn(self, megabytes: int, conn: psycopg.Connection[Any] | None = None) -> None:
         """Write WAL that nobody decodes anything from, and begin a new segment."""
@@ -142,7 +145,11 @@ class Stage:
     def reload(self) -> None:
         """Make changed settings count, for the checkpointer too."""
         self.admin.execute("SELECT pg_reload_conf()")
-        time.sleep(0.3)  # there is nothing to ask whether another process has read them
+        time.sleep(0.3)  # nothing tells whether another process has read them: repeat what depends on it
+
+    def checkpoint(self) -> None:
+        """Complete a checkpoint, which is when slots are invalidated."""
+        self.admin.execute("CHECKPOINT")
 
     def slot(self, name: str = "", plugin: str = "pgoutput") -> None:
         """Make a logical slot."""

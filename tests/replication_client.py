@@ -10,10 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 
+import psycopg
 from psycopg import pq
+
+from waiting import until
 
 EPOCH_2000 = 946_684_800
 STATUS_SECONDS = 0.2
+OBJECT_IN_USE = b"55006"
 
 
 class Manner(Enum):
@@ -40,23 +44,37 @@ class ReplicationClient:
         self.messages = 0
         self._confirmed = 0
         self._stop = threading.Event()
+        self._conninfo = conninfo
         settings = f"{conninfo} replication=database application_name='{application}'"
         self._conn = pq.PGconn.connect(settings.encode())
         assert self._conn.status == pq.ConnStatus.OK, self._conn.error_message
         names = publication.replace('"', '""').replace("'", "''")
-        command = (
+        self._start(
             f"START_REPLICATION SLOT {slot} LOGICAL 0/0 (proto_version '1', publication_names '\"{names}\"')"
         )
-        answer = self._conn.exec_(command.encode())
-        assert answer.status == pq.ExecStatus.COPY_BOTH, answer.error_message
         self._thread = threading.Thread(target=self._run, name=f"consumer of {slot}", daemon=True)
         self._thread.start()
 
+    def _start(self, command: str) -> None:
+        """Begin, as soon as whoever held the slot before has let go of it."""
+        until(lambda: self._streams(command), "START_REPLICATION")
+
+    def _streams(self, command: str) -> bool:
+        answer = self._conn.exec_(command.encode())
+        if answer.status == pq.ExecStatus.COPY_BOTH:
+            return True
+        assert answer.error_field(pq.DiagnosticField.SQLSTATE) == OBJECT_IN_USE, answer.error_message
+        return False
+
     def close(self) -> None:
-        """Let go of the slot."""
+        """Let go of the slot, and wait until the server knows: it notices a closed socket only in time."""
         self._stop.set()
         self._thread.join(10)
+        pid = self._conn.backend_pid
         self._conn.finish()
+        held = "SELECT slot_name FROM pg_replication_slots WHERE active_pid = %s"
+        with psycopg.connect(self._conninfo, autocommit=True) as conn:
+            until(lambda: not conn.execute(held, (pid,)).fetchone(), f"process {pid} letting go of its slot")
 
     def _run(self) -> None:
         last = 0.0

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from outbox_pipeline.watch.forecast import forecasts
-from outbox_pipeline.watch.history import GroupPoint, History, Point, lags, point_of, remember
+from outbox_pipeline.watch.history import (
+    GroupPoint,
+    History,
+    Point,
+    comparable,
+    lags,
+    point_of,
+    remember,
+)
 from outbox_pipeline.watch.sample import (
     ConnectSample,
     GroupSample,
@@ -19,10 +27,9 @@ from outbox_pipeline.watch.sample import (
     Slot,
 )
 from outbox_pipeline.watch.thresholds import Thresholds
-from outbox_pipeline.watch.verdict import SecondsLeft
+from outbox_pipeline.watch.verdict import SecondsLeft, Unseen
 
 RATE_SECONDS = 30.0  # rates are taken over the last half minute, or what there is
-RESTART_TOLERANCE = 2.0
 STATISTICS_SECONDS = 2.0  # within which a row that was inserted is counted
 
 
@@ -101,6 +108,17 @@ class Facts:
         """Whether the slot is a standby's copy of a failover slot, which nobody consumes there."""
         recovering = self.postgres is not None and self.postgres.server.in_recovery
         return recovering and self.slot is not None and (self.slot.synced or self.slot.failover)
+
+    def unreachable(self, source: str) -> Unseen | None:
+        """Say why a source is out of reach, once that is certain: one failed look is no outage.
+
+        A look fails for less than an outage: a broker that is busy, a rebalance of the workers. So
+        it takes two in a row, or an answer that refuses us, or that nothing was ever seen there.
+        """
+        unseen = next((u for u in self.sample.unseen if u.source == source), None)
+        if unseen is None or unseen.refused or not self.sample_past:
+            return unseen
+        return unseen if source in self.sample_past[-1].unseen else None
 
     def unseen_seconds(self, source: str) -> float:
         """Say for how long a source has been seen to be out of reach; 0 when it is there."""
@@ -233,58 +251,6 @@ def _offset_still(points: Sequence[Point], still_from: Point | None) -> float | 
     known = [p for p in points if p.at >= still_from.at and p.offset is not None]
     moved = [later.at for before, later in pairwise(known) if later.offset != before.offset]
     return points[-1].at - moved[-1] if moved else None
-
-
-def comparable(past: Sequence[Point], present: Point) -> tuple[tuple[Point, ...], tuple[str, ...]]:
-    """Cut the past where it stops being comparable, and say why.
-
-    A fail-over, a restored server or a slot made anew would otherwise become a negative rate or a
-    wrong "since". Points without PostgreSQL are kept: they say that it was not seen.
-    """
-    kept = [present]
-    notes = []
-    last = present  # the latest point that saw PostgreSQL
-    for point in reversed(past):
-        if point.wal is None:
-            kept.append(point)
-            continue
-        if last.wal is not None and (reason := _break(point, last)):
-            notes.append(
-                f"{reason} {present.at - point.at:.0f} s ago or later; rates are taken from there on"
-            )
-            break
-        if last.wal is not None and _restarted(point, last):
-            notes.append(f"PostgreSQL restarted {present.at - point.at:.0f} s ago or later")
-        kept.append(point)
-        last = point
-    return tuple(reversed(kept)), tuple(notes)
-
-
-def _break(before: Point, after: Point) -> str:
-    if before.cluster != after.cluster:
-        same = (before.cluster or "").split("/")[0] == (after.cluster or "").split("/")[0]
-        return (
-            "the server moved to another timeline (failover or restore)" if same else "it is another server"
-        )
-    if before.wal is not None and after.wal is not None and after.wal < before.wal:
-        return "the WAL position went backwards (restore or failover)"
-    if _backwards(before.confirmed, after.confirmed) or _backwards(before.restart, after.restart):
-        return "the slot was made anew"
-    if before.confirmed is None and after.confirmed is not None:
-        return "the slot appeared"
-    if _backwards(before.inserted, after.inserted) and before.started_at == after.started_at:
-        return "the statistics were reset or the table was made anew"
-    return ""
-
-
-def _backwards(before: int | None, after: int | None) -> bool:
-    return before is not None and after is not None and after < before
-
-
-def _restarted(before: Point, after: Point) -> bool:
-    if before.started_at is None or after.started_at is None:
-        return False
-    return after.started_at - before.started_at > RESTART_TOLERANCE
 
 
 def standing_since(points: Sequence[Point], value: Callable[[Point], int | float | None]) -> Point | None:

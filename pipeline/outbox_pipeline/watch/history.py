@@ -25,6 +25,7 @@ RECENT_SECONDS = 120.0  # every point of this past is kept
 COARSE_SECONDS = 10.0  # before that, one point in this many seconds
 KEPT_SECONDS = 1800.0  # and none older than this, but for the newest
 FORMAT = 1
+RESTART_TOLERANCE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,58 @@ def _shares(start: float, end: float) -> list[tuple[int, float]]:
             cuts.append((number, border - start))
         start, number = border, number + 1
     return cuts
+
+
+def comparable(past: Sequence[Point], present: Point) -> tuple[tuple[Point, ...], tuple[str, ...]]:
+    """Cut the past where it stops being comparable, and say why.
+
+    A fail-over, a restored server or a slot made anew would otherwise become a negative rate or a
+    wrong "since". Points without PostgreSQL are kept: they say that it was not seen.
+    """
+    kept = [present]
+    notes = []
+    last = present  # the latest point that saw PostgreSQL
+    for point in reversed(past):
+        if point.wal is None:
+            kept.append(point)
+            continue
+        if last.wal is not None and (reason := _break(point, last)):
+            notes.append(
+                f"{reason} {present.at - point.at:.0f} s ago or later; rates are taken from there on"
+            )
+            break
+        if last.wal is not None and _restarted(point, last):
+            notes.append(f"PostgreSQL restarted {present.at - point.at:.0f} s ago or later")
+        kept.append(point)
+        last = point
+    return tuple(reversed(kept)), tuple(notes)
+
+
+def _break(before: Point, after: Point) -> str:
+    if before.cluster != after.cluster:
+        same = (before.cluster or "").split("/")[0] == (after.cluster or "").split("/")[0]
+        return (
+            "the server moved to another timeline (failover or restore)" if same else "it is another server"
+        )
+    if before.wal is not None and after.wal is not None and after.wal < before.wal:
+        return "the WAL position went backwards (restore or failover)"
+    if _backwards(before.confirmed, after.confirmed) or _backwards(before.restart, after.restart):
+        return "the slot was made anew"
+    if before.confirmed is None and after.confirmed is not None:
+        return "the slot appeared"
+    if _backwards(before.inserted, after.inserted) and before.started_at == after.started_at:
+        return "the statistics were reset or the table was made anew"
+    return ""
+
+
+def _backwards(before: int | None, after: int | None) -> bool:
+    return before is not None and after is not None and after < before
+
+
+def _restarted(before: Point, after: Point) -> bool:
+    if before.started_at is None or after.started_at is None:
+        return False
+    return after.started_at - before.started_at > RESTART_TOLERANCE
 
 
 def file_of(environ: Mapping[str, str], pipeline: str, source: str) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 from outbox_pipeline.watch import history
 from outbox_pipeline.watch.assess import verdict_of
 from outbox_pipeline.watch.facts import Facts, facts_of
-from outbox_pipeline.watch.history import History
+from outbox_pipeline.watch.history import History, Point
 from outbox_pipeline.watch.sample import PostgresSample
 from outbox_pipeline.watch.take import Sampler
 from outbox_pipeline.watch.thresholds import Thresholds
@@ -44,13 +44,15 @@ def look(
 ) -> Answer:
     """Take two samples `interval_seconds` apart and assess the second, with the past from the file.
 
-    The first is left out where the file holds one that is young enough. A file that cannot be
-    written is not an error: the next answer then has a shorter past.
+    The first is left out where the file holds one that is young enough and that saw no more than
+    this one: what has just failed deserves a second look. A file that cannot be written is not an
+    error: the next answer then has a shorter past.
     """
     past = history.load(history_file) if history_file else History()
     sample = sampler.take()
-    newest = past.points[-1].at if past.points else 0.0
-    spared = interval_seconds <= sample.at - newest <= FRESH_SECONDS
+    newest = past.points[-1] if past.points else Point(at=0.0)
+    spared = interval_seconds <= sample.at - newest.at <= FRESH_SECONDS
+    spared = spared and all(unseen.source in newest.unseen for unseen in sample.unseen)
     if not spared and isinstance(sample.postgres, PostgresSample):
         past = history.remember(past, sample)
         sleep(interval_seconds)

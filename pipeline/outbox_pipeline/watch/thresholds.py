@@ -15,6 +15,8 @@ class Thresholds:
 
     warn_left: float = 4 * 3600.0
     critical_left: float = 3600.0
+    # A forecast is critical only where it looks at most this many times as far ahead as it looks back.
+    sight: float = 20.0
     # How long delivery may stand still before it is critical rather than a restart.
     stalled_critical: float = 300.0
     # A healthy connector confirms after each offset flush: Connect's default is every 60 s.

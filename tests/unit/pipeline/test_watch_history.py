@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from outbox_pipeline.watch.facts import comparable, facts_of, rate
+from outbox_pipeline.watch.facts import facts_of, rate
 from outbox_pipeline.watch.history import (
     BUCKETS,
     POINTS,
     History,
+    comparable,
     file_of,
     load,
     point_of,

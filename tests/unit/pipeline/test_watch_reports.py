@@ -55,7 +55,7 @@ def many_quiet_streams() -> list[Sample]:
 def restart_lsn_stands_still() -> list[Sample]:
     """airbyte 27647: confirmed_flush_lsn advances, restart_lsn does not."""
     steps = []
-    for second in range(0, 60, 10):
+    for second in range(0, 130, 10):
         step = later(HEALTHY, second, wal=second * 5 * MIB)
         head = WAL + second * 5 * MIB
         step = with_slot(step, confirmed_lsn=head - 1000, restart_lsn=WAL - 100 * MIB)

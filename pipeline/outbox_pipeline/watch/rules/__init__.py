@@ -20,7 +20,9 @@ def urgency(facts: Facts, base: Severity, standing: float = 0.0) -> Severity:
     """Raise a severity where events are about to be lost, or delivery has stood still for long."""
     left, limits = facts.left, facts.thresholds
     soonest = left.earliest if left else None
-    if soonest is not None and soonest < limits.critical_left:
+    # A rate seen for seconds says little about the next hour: a checkpoint or a vacuum writes in bursts.
+    sight = left.history_seconds * limits.sight if left else 0.0
+    if soonest is not None and soonest < min(limits.critical_left, sight):
         return Severity.CRITICAL
     if base is Severity.WARNING and standing >= limits.stalled_critical:
         return Severity.CRITICAL

@@ -9,7 +9,7 @@ from outbox_pipeline.watch.facts import Facts, standing_since
 from outbox_pipeline.watch.rules import psql, time_left, urgency, waiting
 from outbox_pipeline.watch.rules.server import still_delivers
 from outbox_pipeline.watch.sample import ConnectSample, PostgresSample, Sender
-from outbox_pipeline.watch.verdict import Finding, Key, Unseen
+from outbox_pipeline.watch.verdict import Finding, Key
 from outbox_pipeline.watch.words import count, duration, size
 
 DEBEZIUM = "Debezium"  # application_name of its sessions: "Debezium Streaming" and the like
@@ -172,8 +172,8 @@ def decode_loop(facts: Facts) -> Finding | None:
 
 def connect_unreachable(facts: Facts) -> Finding | None:
     """Kafka Connect does not answer; if the slot is free as well, that is why."""
-    unseen = facts.sample.connect
-    if not isinstance(unseen, Unseen):
+    unseen = facts.unreachable("connect")
+    if unseen is None:
         return None
     down = down_seconds(facts)
     flowing = facts.slot is not None and facts.slot.active
@@ -226,8 +226,8 @@ def sink_not_acking(facts: Facts) -> Finding | None:
     slot, sender = facts.slot, facts.sender
     if slot is None or not slot.active or facts.unconfirmed is None or silent(facts):
         return None
-    kafka = facts.sample.kafka
-    unreachable = isinstance(kafka, Unseen) and not kafka.refused
+    kafka = facts.unreachable("kafka")
+    unreachable = kafka is not None and not kafka.refused
     pending = bool(facts.inserted_since) or ticking(facts)
     standing = unacknowledged_seconds(facts)
     if unreachable:
@@ -235,7 +235,7 @@ def sink_not_acking(facts: Facts) -> Finding | None:
             return None  # out of reach only for us, or nothing to deliver
     elif standing < facts.thresholds.stuck or not pending or not facts.undelivered:
         return None
-    reason = kafka.reason if isinstance(kafka, Unseen) and unreachable else _why_not_taken(facts)
+    reason = kafka.reason if kafka is not None and unreachable else _why_not_taken(facts)
     rows = f" and {count(facts.inserted_since, 'row')} written since" if facts.inserted_since else ""
     return Finding(
         Key.SINK_NOT_ACKING,

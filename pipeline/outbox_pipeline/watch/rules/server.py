@@ -30,8 +30,8 @@ def postgres_unreachable(facts: Facts) -> Finding | None:
 
 def kafka_unreachable(facts: Facts) -> Finding | None:
     """Kafka was not seen: delivery cannot be checked."""
-    unseen = facts.sample.kafka
-    if not isinstance(unseen, Unseen):
+    unseen = facts.unreachable("kafka")
+    if unseen is None:
         return None
     gone = facts.unseen_seconds("kafka")
     if unseen.refused:
