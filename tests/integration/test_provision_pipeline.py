@@ -19,6 +19,11 @@ from waiting import PATIENCE_SECONDS, until
 pytestmark = pytest.mark.stack
 
 
+@pytest.fixture
+def pipeline(own_pipeline: Pipeline) -> Pipeline:
+    return own_pipeline
+
+
 def test_from_nothing_to_a_proven_way_and_back(pipeline: Pipeline) -> None:
     before = pipeline.run("plan")
     assert before.code == 3
