@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,6 +36,13 @@ def error(text: str) -> None:
     """Say on stderr, in one line, why the command failed."""
     one_line = " ".join(text.split())
     click.echo(click.style("error: ", fg="red") + one_line, err=True)
+
+
+def width() -> int | None:
+    """Say how many columns the terminal has, or $COLUMNS; None where stdout has no width."""
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return shutil.get_terminal_size().columns
+    return None
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> None:

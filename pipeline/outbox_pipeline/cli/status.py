@@ -90,7 +90,7 @@ def _print(answer: Answer, evidence: bool) -> None:
     for note in verdict.notes:
         output.line(f"  note: {note}")
     output.line()
-    for line in road.lines(answer.facts):
+    for line in road.lines(answer.facts, output.width()):
         output.line(line)
     if evidence:
         output.line()

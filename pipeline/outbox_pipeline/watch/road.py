@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from outbox_pipeline import lsn
-from outbox_pipeline.watch.facts import Facts
+from outbox_pipeline.watch.facts import Facts, GroupFacts
 from outbox_pipeline.watch.verdict import Unseen
 from outbox_pipeline.watch.words import count, duration, number, size, span
 
 TOPICS_SHOWN = 12
+HARD_SPACE = "\xa0"  # where a line is not broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +31,68 @@ def stations(facts: Facts) -> list[Station]:
     return [_table(facts), _slot(facts), _connector(facts), *_topics(facts), *_groups(facts)]
 
 
-def lines(facts: Facts) -> list[str]:
-    """Draw the road."""
-    found = stations(facts)
-    labels = [_label(found, place) for place in range(len(found))]
+def tree(facts: Facts) -> list[Station]:
+    """List the stations as a tree: a group comes below each topic it reads, with its lag there.
+
+    A group that has read nothing yet stands beside the topics, since it may come to read any.
+    """
+    groups = _groups(facts)
+    found = [_table(facts), _slot(facts), _connector(facts)]
+    placed: set[str] = set()
+    for topic in _topics(facts):
+        found.append(topic)
+        readers = [_reader(facts, group, topic.name) for group in facts.groups if _reads(group, topic.name)]
+        placed |= {reader.name for reader in readers}
+        found += readers
+    return found + [replace(group, depth=3) for group in groups if group.name not in placed]
+
+
+def lines(facts: Facts, width: int | None = None) -> list[str]:
+    """Draw the road, aligned in columns; where that is wider than `width`, a line for each thing said."""
+    found = tree(facts)
+    labels = [
+        f"{_branch(found, place)}{found[place].kind} {found[place].name}" for place in range(len(found))
+    ]
     names = max(len(label) for label in labels)
     states = max(len(station.state) for station in found)
-    return [
+    drawn = [
         f"{label.ljust(names)}  {station.state.ljust(states)}  {station.numbers}".rstrip()
         for label, station in zip(labels, found, strict=True)
     ]
+    if width is None or max(map(len, drawn)) <= width:
+        return drawn
+    return [line for place in range(len(found)) for line in _narrow(found, place, labels[place], width)]
 
 
-def _label(found: list[Station], place: int) -> str:
-    """Draw the branch in front of a station's name."""
+def _branch(found: list[Station], place: int) -> str:
+    """Draw the branches in front of a station's name."""
+    depth = found[place].depth
+    if depth == 0:
+        return ""
+    above = ["│ " if _goes_on(found, place, level) else "  " for level in range(1, depth)]
+    return "".join(above) + ("├ " if _goes_on(found, place, depth) else "└ ")
+
+
+def _goes_on(found: list[Station], place: int, level: int) -> bool:
+    """Whether a later station hangs on the same branch of this level."""
+    for later in found[place + 1 :]:
+        if later.depth <= level:
+            return later.depth == level
+    return False
+
+
+def _narrow(found: list[Station], place: int, label: str, width: int) -> Iterator[str]:
+    """Draw a station over several lines: its name, and indented below it what it says."""
     station = found[place]
-    if station.depth == 0:
-        return f"{station.kind} {station.name}"
-    last = not any(
-        later.depth == station.depth for later in found[place + 1 :] if later.depth <= station.depth
-    )
-    return f"{'  ' * (station.depth - 1)}{'└' if last else '├'} {station.kind} {station.name}"
+    yield label if len(label) <= width else f"{label[: width // 2]}…{label[len(label) - (width - 1) // 2 :]}"
+    below = place + 1 < len(found) and found[place + 1].depth > station.depth
+    stem = "".join("│ " if _goes_on(found, place, level) else "  " for level in range(1, station.depth + 1))
+    stem += "│ " if below else "  "
+    said = ", ".join(part for part in (station.state, station.numbers) if part)
+    room = width - len(stem) - 1
+    whole = [part.replace(" ", HARD_SPACE) if len(part) <= room else part for part in said.split(", ")]
+    for line in textwrap.wrap(", ".join(whole), width, initial_indent=stem, subsequent_indent=stem):
+        yield line.replace(HARD_SPACE, " ")
 
 
 def _table(facts: Facts) -> Station:
@@ -117,11 +161,25 @@ def _topics(facts: Facts) -> list[Station]:
 def _groups(facts: Facts) -> list[Station]:
     if facts.kafka is None:
         return [Station(4, "group", name, _absent(facts.sample.kafka), "") for name in facts.names.groups]
-    found = []
-    for group in facts.groups:
-        state = f"{group.group.state.lower()}, {count(group.group.members, 'member')}"
-        age = f", oldest {duration(group.lag_seconds)}" if group.lag and group.lag_seconds is not None else ""
-        found.append(
-            Station(4, "group", group.group.name, state, f"{count(group.lag, 'record')} behind{age}")
-        )
-    return found
+    return [_group(group, group.lag) for group in facts.groups]
+
+
+def _group(group: GroupFacts, lag: int) -> Station:
+    state = f"{group.group.state.lower()}, {count(group.group.members, 'member')}"
+    age = f", oldest {duration(group.lag_seconds)}" if lag and group.lag_seconds is not None else ""
+    return Station(4, "group", group.group.name, state, f"{count(lag, 'record')} behind{age}")
+
+
+def _reads(group: GroupFacts, topic: str) -> bool:
+    return topic in group.group.assigned or any(name == topic for name, _ in group.group.committed)
+
+
+def _reader(facts: Facts, group: GroupFacts, topic: str) -> Station:
+    """A group below one of its topics."""
+    kafka = facts.kafka
+    assert kafka is not None
+    behind = 0
+    for partition, end in kafka.ends.items():
+        if partition[0] == topic:
+            behind += max(0, end - group.group.committed.get(partition, kafka.starts.get(partition, 0)))
+    return _group(group, behind)

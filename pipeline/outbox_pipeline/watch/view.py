@@ -52,7 +52,8 @@ def screen(answer: Answer, changes: Sequence[Change], width: int) -> RenderableT
     parts: list[RenderableType] = [_verdict(verdict)]
     parts += [Text(f"not seen: {unseen.source}: {unseen.reason}", "yellow") for unseen in verdict.unseen]
     parts += [Text(f"note: {note}", "dim") for note in verdict.notes]
-    parts += [Text(), *(Text(line, no_wrap=True, overflow="ellipsis") for line in road.lines(facts)), Text()]
+    drawn = road.lines(facts, width)
+    parts += [Text(), *(Text(line, no_wrap=True, overflow="ellipsis") for line in drawn), Text()]
     parts.append(_curves(answer, max(8, min(CURVE, width - 40))))
     if changes:
         parts += [Text(), Text("changes", "bold")]

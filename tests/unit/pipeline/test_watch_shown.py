@@ -21,7 +21,7 @@ from outbox_pipeline.watch.facts import facts_of
 from outbox_pipeline.watch.keeper import Keeper
 from outbox_pipeline.watch.look import Answer
 from outbox_pipeline.watch.pulse import Pulse
-from outbox_pipeline.watch.sample import Sample
+from outbox_pipeline.watch.sample import GroupSample, KafkaSample, Sample
 from outbox_pipeline.watch.serve import Server, Site, address
 from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import Key, Unseen
@@ -70,10 +70,53 @@ def test_sizes(count: float, said: str) -> None:
 
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_the_road_is_a_tree_in_the_order_of_an_event(answer: Answer) -> None:
-    kinds = [
-        line.split()[0 if not line.strip().startswith(("└", "├")) else 1] for line in road.lines(answer.facts)
-    ]
+    kinds = [line.lstrip("│├└ ").split()[0] for line in road.lines(answer.facts)]
     assert kinds == sorted(kinds, key=["table", "slot", "connector", "topic", "group"].index)
+
+
+def _far_side() -> Answer:
+    """Two groups read the first topic, one of them the second as well; a third has read nothing yet."""
+    first, second = ("a.order", 0), ("b.customer", 0)
+    groups = (
+        GroupSample("billing", "STABLE", 1, {first: 90, second: 40}),
+        GroupSample("mailing", "STABLE", 2, {}, frozenset({"a.order"})),
+        GroupSample("search", "EMPTY", 0, {}),
+    )
+    kafka = KafkaSample(ends={first: 100, second: 40}, starts={first: 0, second: 0}, groups=groups)
+    return answer_of(replace(HEALTHY, kafka=kafka))
+
+
+def test_a_group_stands_below_each_topic_it_reads_with_its_lag_there() -> None:
+    drawn = [" ".join(line.split()) for line in road.lines(_far_side().facts)][3:]
+    assert [line.split(" ", 4)[:4] if line[0] == "│" else line.split(" ", 3)[:3] for line in drawn] == [
+        ["├", "topic", "a.order"],
+        ["│", "├", "group", "billing"],
+        ["│", "└", "group", "mailing"],
+        ["├", "topic", "b.customer"],
+        ["│", "└", "group", "billing"],
+        ["└", "group", "search"],
+    ]
+    for place, behind in enumerate(("10 records", "100 records", "", "0 records", "140 records")):
+        assert behind in drawn[place + 1]
+
+
+@pytest.mark.parametrize("answer", [*ANSWERS, _far_side()])
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_road_fits_the_terminal_and_says_everything(answer: Answer, width: int) -> None:
+    wide, narrow = road.lines(answer.facts), road.lines(answer.facts, width)
+    assert all(len(line) <= width for line in narrow)
+    said = " ".join(line.strip("│├└ ") for line in narrow)
+    for station in road.tree(answer.facts):
+        for words_said in (station.name, station.state, station.numbers):
+            assert words_said in said
+    assert road.lines(answer.facts, 400) == wide
+
+
+def test_a_name_wider_than_the_terminal_keeps_its_ends() -> None:
+    named = replace(HEALTHY, names=replace(NAMES, connector="orders_of_the_western_region_outbox_2"))
+    drawn = road.lines(answer_of(named).facts, 40)
+    assert any("connector orders…" in line and line.endswith("_outbox_2") for line in drawn)
+    assert all(len(line) <= 40 for line in drawn)
 
 
 def test_the_document_has_the_promised_fields() -> None:
