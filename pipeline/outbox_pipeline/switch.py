@@ -49,6 +49,7 @@ BATCH_ROWS = 5000
 PATIENCE_SECONDS = 180.0
 CANARY_SECONDS = 180.0
 LOCK_MILLISECONDS = "10000"
+BEGUN = -1  # a fence that is not set yet: the switch to the connector has begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,7 @@ def to_relay(conn: Connection, client: ConnectClient, definition: Definition, *,
             say(f"{swept:,} published rows moved to the history, the rest is the relay's")
         if slots.read(conn, definition.postgres.slot) is not None:
             road.write(conn, definition, Road.CDC, "switch to relay")  # until the rest is done
-            name = sql.Literal(definition.postgres.slot)
-            conn.execute(sql.SQL(statements.get("drop_slot")).format(slot=name))
+            _drop_slot(conn, definition)
         place.run("switch_write_fence", until=None)
         road.write(conn, definition, Road.RELAY, "switch to relay")
     return Switched("relay", swept)
@@ -146,6 +146,11 @@ def _stop_connector(conn: Connection, client: ConnectClient, definition: Definit
     say(f"connector {name} is stopped")
 
 
+def _drop_slot(conn: Connection, definition: Definition) -> None:
+    name = sql.Literal(definition.postgres.slot)
+    conn.execute(sql.SQL(statements.get("drop_slot")).format(slot=name))
+
+
 class Sweep:
     """Moves published rows to the history. A second run reads only the records that have come since."""
 
@@ -196,9 +201,10 @@ def to_cdc(conn: Connection, client: ConnectClient, definition: Definition, *, s
         slot = slots.read(conn, definition.postgres.slot)
         if until is None and slot is not None and road.written(conn, definition) is not Road.RELAY:
             return _stay(conn, client, definition, say)
-        if until is None:
-            if slot is None:
-                road.admit_relay(conn, definition)  # nothing may have been published that is still here
+        if until is None and slot is None:
+            road.admit_relay(conn, definition)  # nothing may have been published that is still here
+        if until is None or until == BEGUN:
+            place.run("switch_write_fence", until=BEGUN)  # the slot will be ours, not a live connector's
             provision.apply_postgres(conn, definition, say=say)
             until = _set_fence(place)
             say(f"rows up to position {until} are the relay's")

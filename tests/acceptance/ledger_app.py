@@ -10,7 +10,10 @@ from outbox_consumers import Consumer, Event
 
 app = Consumer(
     "ledger",
-    kafka={"bootstrap.servers": os.environ["OUTBOX_KAFKA_BOOTSTRAP"], "group.id": "ledger"},
+    kafka={
+        "bootstrap.servers": os.environ["OUTBOX_KAFKA_BOOTSTRAP"],
+        "group.id": os.environ.get("LEDGER_GROUP", "ledger"),
+    },
     dsn=os.environ["LEDGER_DSN"],
     topics=[os.environ["LEDGER_TOPIC"]],
 )

@@ -48,12 +48,9 @@ class Topics:
             "error_cb": self._reasons.append,
         }
         self._consumer = Consumer(settings)
+        self._definition, self._begin = definition, begin
+        self._next: dict[tuple[str, int], int] = {}  # where reading begins or goes on
         self._ended: set[tuple[str | None, int | None]] = set()
-        try:
-            self._partitions = self._assign(definition, begin)
-        except BaseException:
-            self.close()
-            raise
 
     def __enter__(self) -> Self:
         return self
@@ -65,33 +62,43 @@ class Topics:
         """Close the connections."""
         self._consumer.close()
 
-    def _assign(self, definition: Definition, begin: datetime | None) -> int:
-        pattern = tail.topic_pattern(definition.kafka.topic)
+    def _assign(self) -> None:
+        """Take every partition of every topic there is now, where it was left or from its start."""
+        pattern = tail.topic_pattern(self._definition.kafka.topic)
+        own = _own_topics(self._definition)
         try:
+            known = [TopicPartition(*at) for at in self._next]
+            for part in self._consumer.position(known) if known else []:
+                if part.offset >= 0:
+                    self._next[part.topic, part.partition] = part.offset
             found = self._consumer.list_topics(timeout=METADATA_SECONDS).topics
-            start = OFFSET_BEGINNING if begin is None else int(begin.timestamp() * 1000)
-            parts = [
+            start = OFFSET_BEGINNING if self._begin is None else int(self._begin.timestamp() * 1000)
+            fresh = [
                 TopicPartition(name, number, start)
                 for name, topic in found.items()
-                if pattern.fullmatch(name) and name not in _own_topics(definition)
+                if pattern.fullmatch(name) and name not in own
                 for number in topic.partitions
+                if (name, number) not in self._next
             ]
-            if begin is not None and parts:
+            if self._begin is not None and fresh:
                 # A partition without a younger record answers with its end.
-                parts = self._consumer.offsets_for_times(parts, timeout=METADATA_SECONDS)
+                fresh = self._consumer.offsets_for_times(fresh, timeout=METADATA_SECONDS)
         except KafkaException as error:
             raise unreachable(self._servers, self._reasons or [error.args[0]]) from error
-        self._consumer.assign(parts)
-        return len(parts)
+        self._next |= {(part.topic, part.partition): part.offset for part in fresh}
+        self._ended.clear()
+        # Assigned anew, a partition tells its end again, also where nothing has come since.
+        self._consumer.assign([TopicPartition(*at, offset) for at, offset in self._next.items()])
 
     def to_the_end(self, *, clock: Callable[[], float] = time.monotonic) -> Iterator[list[bytes]]:
         """Read the ids of all records up to the ends the partitions have when they are reached.
 
-        Called again it goes on from there. Raises Unreachable when Kafka falls silent on the way.
+        Called again it goes on from there, in topics made since as well. Raises Unreachable, also when
+        Kafka falls silent on the way.
         """
-        self._ended.clear()
+        self._assign()
         heard = clock()
-        while len(self._ended) < self._partitions:
+        while len(self._ended) < len(self._next):
             messages = self._take(0.2)
             yield self._ids(messages)
             if messages:
