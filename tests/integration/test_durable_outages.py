@@ -1,0 +1,54 @@
+"""PostgreSQL killed under working workers while one of them is frozen beyond its lease: nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from durable_lab import SHORT_LEASE, Lab
+from fix_stack import Database
+from waiting import until
+
+pytestmark = [pytest.mark.stack, pytest.mark.slow]
+
+OUTAGES = int(os.environ.get("OUTBOX_TEST_OUTAGES", "2"))
+
+
+@pytest.fixture
+def lab(database: Database, tmp_path: Path) -> Lab:
+    made = Lab(database.conninfo, tmp_path)
+    made.create()
+    return made
+
+
+def test_the_server_dies_while_one_worker_is_frozen(lab: Lab, database: Database) -> None:
+    """Each time another worker: it wakes up when its server, its session and its lease are long gone."""
+    fleet = lab.worker(fleet=2, seconds=0.005, lease=SHORT_LEASE, max_attempts=1000)
+    try:
+        for number in range(OUTAGES):
+            lab.jobs(300, keys=40)
+            until(partial(applied, lab, len(lab.put) - 250))
+            frozen = fleet.children()[number % 2]
+            os.kill(frozen, signal.SIGSTOP)
+            try:
+                database.server.kill("postgres")
+                database.server.start("postgres")
+                lab.jobs(50)
+                until(lambda: lab.left() == 0)
+                lab.applied_once_in_order()
+            finally:
+                os.kill(frozen, signal.SIGCONT)
+        assert fleet.stops() == 0, fleet.said()
+    finally:
+        fleet.kill()
+    lab.applied_once_in_order()
+    assert lab.states() == {}
+    print(f"{OUTAGES} outages, {len(lab.put)} jobs, each applied once and in order")
+
+
+def applied(lab: Lab, count: int) -> bool:
+    return len(lab.effects()) >= count
