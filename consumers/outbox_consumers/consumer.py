@@ -6,6 +6,7 @@ import functools
 import gc
 import logging
 import random
+import sys
 import threading
 import time
 import uuid
@@ -285,9 +286,19 @@ class Consumer:
         window = functools.partial(retention.window_start, table=table)
         books = Books(self._claims, letters, Parked(name, table), window)
         counters, outside = self.counters, self._outside
-        effects = Effects(session, books, self._routes, counters, outside.clock)
-        drain = Drain(session, books, self._routes, counters, self._pace.retry, outside.chance)
+        routes = self._traced_routes()
+        effects = Effects(session, books, routes, counters, outside.clock)
+        drain = Drain(session, books, routes, counters, self._pace.retry, outside.chance)
         return Loop(source, session, effects, drain, deaths, self._pace, counters, self._state, outside)
+
+    def _traced_routes(self) -> Routes:
+        """Put spans around the handlers when the application has set up OpenTelemetry."""
+        if "opentelemetry.trace" not in sys.modules:
+            return self._routes
+        from outbox_consumers import tracing  # an extra, of no cost where nobody uses it
+
+        wrap = tracing.around(self.name, str(self._settings["group.id"]))
+        return self._routes if wrap is None else self._routes.wrapped(wrap)
 
     def test(self, events: Iterable[Event], conn: psycopg.Connection[Any]) -> Result:
         """Run events through the handlers on a test's own connection: no Kafka, no commit, no waiting.

@@ -9,7 +9,7 @@ from outbox_consumers.counters import Counters
 from outbox_consumers.dead_letter import Trouble, describe
 from outbox_consumers.effects import Books
 from outbox_consumers.errors import Reject, Skip, SwallowedDatabaseError
-from outbox_consumers.event import TYPE_HEADER, header, headers_of
+from outbox_consumers.event import TYPE_HEADER, about, header, headers_of
 from outbox_consumers.parked import ParkedEvent
 from outbox_consumers.retry import TRANSIENT, RetryStrategy, is_transient
 from outbox_consumers.routes import Route, Routes
@@ -81,7 +81,7 @@ class Drain:
     def _failed(self, parked: ParkedEvent, error: Exception) -> None:
         transient = is_transient(error)
         attempts = parked.trouble.attempts + (not transient)
-        trouble = Trouble(attempts, 0, parked.trouble.since)
+        trouble, extra = Trouble(attempts, 0, parked.trouble.since), about(parked.event, attempts)
         try:
             cursor = self._session.begin()
             if isinstance(error, Reject) or (not transient and self._retry.exhausted(attempts)):
@@ -89,7 +89,10 @@ class Drain:
                     self._books.dead_letters.add(cursor, parked.event, trouble, error)
                     self._books.parked.look(cursor)
                     self._counters.dead_letters += 1
-                    log.error("dead letter %r after %d attempts: %s", parked.event, attempts, error)
+                    log.error(
+                        "dead letter %r after %d attempts: %s",
+                        parked.event, attempts, error, extra=extra,
+                    )  # fmt: skip
             else:
                 strategy = TRANSIENT if transient else self._retry
                 delay = strategy.delay(max(attempts, 1), self._chance())
@@ -97,8 +100,9 @@ class Drain:
                 self._counters.failures += not transient
                 self._counters.transient += transient
                 log.error(
-                    "parked %r failed, attempt %d, again in %.1f s: %s", parked.event, attempts, delay, error
-                )
+                    "parked %r failed, attempt %d, again in %.1f s: %s",
+                    parked.event, attempts, delay, error, extra=extra,
+                )  # fmt: skip
             self._session.commit()
         except BaseException:
             self._session.rollback()

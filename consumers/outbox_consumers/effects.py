@@ -15,7 +15,7 @@ from confluent_kafka import Message
 from outbox_consumers.counters import Counters
 from outbox_consumers.dead_letter import DeadLetters, Trouble
 from outbox_consumers.errors import Reject, Skip, TransactionEndedByHandler
-from outbox_consumers.event import ID_HEADER, TYPE_HEADER, Event, header, headers_of, pack
+from outbox_consumers.event import ID_HEADER, TYPE_HEADER, Event, about, header, headers_of, pack
 from outbox_consumers.inbox import Claims
 from outbox_consumers.parked import Parked
 from outbox_consumers.retention import is_stale
@@ -164,7 +164,8 @@ class Effects:
         if cursor is None:
             return Outcome.DUPLICATE
         self._counters.dead_letters += 1
-        log.error("dead letter %r after %d attempts: %s", event, trouble.attempts, error)
+        extra = about(event, trouble.attempts)
+        log.error("dead letter %r after %d attempts: %s", event, trouble.attempts, error, extra=extra)
         return Outcome.DEAD
 
     def park(self, event: Event, trouble: Trouble, error: BaseException, delay: float) -> Outcome:
@@ -176,7 +177,8 @@ class Effects:
         if cursor is None:
             return Outcome.DUPLICATE
         self._counters.parked += 1
-        log.error("parked %r, again in %.1f s, others of its key wait: %s", event, delay, error)
+        extra = about(event, trouble.attempts)
+        log.error("parked %r, again in %.1f s, others of its key wait: %s", event, delay, error, extra=extra)
         return Outcome.PARKED
 
     @contextmanager
@@ -301,6 +303,7 @@ class Effects:
                 "%r has no id header: it is recognised when Kafka delivers it again, "
                 "but not when its producer sends it twice",
                 event,
+                extra=about(event),
             )
         self._counters.without_id += 1
 

@@ -61,6 +61,21 @@ def position_id(topic: str, partition: int, offset: int) -> bytes:
     return uuid5(_POSITION_IDS, f"{topic}/{partition}/{offset}").bytes
 
 
+def about(event: Event, attempt: int | None = None) -> dict[str, object]:
+    """Give what a log line about an event carries as `extra`: which it is, where it lies, how often tried."""
+    topic, partition, offset = event.position
+    kind, key = header(headers_of(event.message), TYPE_HEADER, 1), event.message.key()
+    return {
+        "event_id": str(event.id),
+        "event_type": (kind or b"").decode(errors="backslashreplace"),
+        "aggregate": None if key is None else key.decode(errors="backslashreplace"),
+        "attempt": event.attempt if attempt is None else attempt,
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+    }
+
+
 class Event:
     """One event. A handler reads it; a test builds it: `Event("OrderPlaced", {"total": 5}, key="42")`.
 

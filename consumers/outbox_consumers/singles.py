@@ -13,7 +13,7 @@ from outbox_consumers.dead_letter import Trouble
 from outbox_consumers.deaths import MAX_DEATHS, Deaths, ProcessKiller
 from outbox_consumers.effects import Effects
 from outbox_consumers.errors import InboxUnusable, Stopped
-from outbox_consumers.event import Event
+from outbox_consumers.event import Event, about
 from outbox_consumers.outage import Outage, Outside
 from outbox_consumers.retry import TRANSIENT, RetryStrategy, is_transient
 from outbox_consumers.routes import Route
@@ -127,9 +127,10 @@ class Singles:
 
     def _hold(self, event: Event, error: Exception, trouble: Trouble, delay: float) -> None:
         first = trouble.attempts == 1 and not trouble.setbacks
+        attempt = trouble.attempts + trouble.setbacks
         log.error(
             "%r failed, attempt %d, again in %.1f s; its partition waits: %s",
-            event, trouble.attempts + trouble.setbacks, delay, _describe(error, event),
+            event, attempt, delay, _describe(error, event), extra=about(event, attempt),
             exc_info=_seen_by_handler(error) if first else None,
         )  # fmt: skip
         self._backlog.hold([event.message], self._outside.clock() + delay, trouble)

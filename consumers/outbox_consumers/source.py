@@ -86,7 +86,8 @@ class Source:
         self._topics = list(topics)
         self._counters = counters
         self._user_commit: Callable[..., None] | None = settings.get("on_commit")
-        self._settings = settings | {"on_commit": self._committed}
+        # The client would write its own lines to stderr, in a form of its own.
+        self._settings = {"logger": log} | settings | {"on_commit": self._committed}
         self._client: Consumer | None = None
         self._gone: list[Partition] = []
         self._paused: set[Partition] = set()

@@ -15,6 +15,7 @@ import click
 from outbox_connectors.errors import UsageError
 from outbox_consumers import application, health
 from outbox_consumers.durable.fleet import Fleet, Task
+from outbox_consumers.json_log import JsonLines
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 
 if TYPE_CHECKING:
@@ -40,18 +41,28 @@ DRAIN_SECONDS = 30.0
     show_default=True,
     help="What to log on stderr.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How: for people, or one JSON object a line, with the event's id, aggregate and attempt.",
+)
 @pass_invocation
-def consume(invocation: Invocation, reference: str, workers: int, listen: str | None, log_level: str) -> None:
+def consume(
+    invocation: Invocation,
+    reference: str,
+    workers: int,
+    listen: str | None,
+    log_level: str,
+    log_format: str,
+) -> None:
     """Run the consumer application APP of MODULE until SIGTERM or Ctrl-C.
 
     MODULE is looked for in the current folder first. The transaction at hand is finished before the
     command ends. More workers than partitions have nothing to do. One that dies is started again.
     """
-    logging.basicConfig(
-        level=log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(process)d %(levelname)-7s %(message)s",
-    )
+    _log(log_level, log_format)
     address = _address(listen) if listen else None
     sys.path.insert(0, str(Path.cwd()))
     app = application.load(reference)
@@ -63,6 +74,13 @@ def consume(invocation: Invocation, reference: str, workers: int, listen: str | 
     if invocation.json:
         counters = app.counters.document() if workers == 1 else None
         output.json_document({"consumer": app.name, "workers": workers, "counters": counters})
+
+
+def _log(level: str, form: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    text = logging.Formatter("%(asctime)s %(process)d %(levelname)-7s %(message)s")
+    handler.setFormatter(JsonLines() if form == "json" else text)
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def _run(app: Consumer, address: tuple[str, int] | None) -> None:

@@ -1,0 +1,32 @@
+"""Log lines as JSON, one object a line: the text for people, and beside it what a program looks for."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import Final
+
+_OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonLines(logging.Formatter):
+    """Formats a record as one line: time (UTC), level, logger, process, message, and its `extra` fields.
+
+    A line of the consumer about an event carries `event_id`, `event_type`, `aggregate`, `attempt`, `topic`,
+    `partition` and `offset`. A traceback is in `exception`.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Give the line, without its end."""
+        document: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "process": record.process,
+            "message": record.getMessage(),
+        }
+        document |= {name: value for name, value in vars(record).items() if name not in _OWN}
+        if record.exc_info:
+            document["exception"] = self.formatException(record.exc_info)
+        return json.dumps(document, default=str)
