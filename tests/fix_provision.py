@@ -15,8 +15,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any, LiteralString, Protocol
 
@@ -29,9 +30,9 @@ from psycopg.rows import TupleRow
 from fix_stack import Database, Stack
 from outbox_connectors.definition import Definition
 from outbox_connectors.loading import loads
-from outbox_pipeline import postgres
+from outbox_pipeline import cli, postgres
 from outbox_pipeline.connect.client import ConnectClient
-from waiting import PATIENCE_SECONDS
+from outbox_pipeline.interruption import Interruption
 
 MAJORS = tuple(int(major) for major in os.environ.get("OUTBOX_TEST_MAJORS", "14 15 16 17 18").split())
 PROGRAM = Path(sys.executable).with_name("outboxctl")
@@ -142,10 +143,9 @@ class Pipeline:
         return Pipeline(Site(self.site.database, document), self.folder)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        file = self.folder / f"outbox-{len(list(self.folder.iterdir()))}.yaml"
-        file.write_text(json.dumps(self.site.document), "utf-8")
+        """Start `outboxctl` as a process of its own; the caller waits for it."""
         return subprocess.Popen(
-            [PROGRAM, "-f", str(file), *arguments],
+            [PROGRAM, "-f", str(self._written()), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -154,12 +154,20 @@ class Pipeline:
         )
 
     def run(self, *arguments: str) -> Answer:
-        with self.start(*arguments) as process:
-            out, err = process.communicate(timeout=PATIENCE_SECONDS)
-        assert "Traceback" not in out + err
+        """Run `outboxctl` in this process: a third of a second of imports less than `start`."""
+        out, err = StringIO(), StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = cli.run(["-f", str(self._written()), *arguments], Interruption())
+        said = out.getvalue() + err.getvalue()
+        assert "Traceback" not in said
         for secret in self.secrets():
-            assert secret not in out + err
-        return Answer(process.returncode, out, err)
+            assert secret not in said
+        return Answer(code, out.getvalue(), err.getvalue())
+
+    def _written(self) -> Path:
+        file = self.folder / f"outbox-{len(list(self.folder.iterdir()))}.yaml"
+        file.write_text(json.dumps(self.site.document), "utf-8")
+        return file
 
     def secrets(self) -> tuple[str, ...]:
         environ = self.site.database.server.environ

@@ -6,6 +6,7 @@ are still being imported must end like any other.
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from outbox_pipeline.interruption import Interruption
@@ -16,6 +17,7 @@ def main() -> None:
     interruption = Interruption()
     try:
         interruption.watch()
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader of a pipe may leave, as `head` does
         from outbox_pipeline import cli
 
         code = cli.run(sys.argv[1:], interruption)

@@ -8,7 +8,9 @@ command line looks at it before it puts an error into words.
 
 from __future__ import annotations
 
+import _thread
 import signal
+import sys
 from types import FrameType
 
 PROBLEM = "interrupted; what was done before stays done"
@@ -28,6 +30,7 @@ class Interruption:
         """
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._arrived)
+            sys.unraisablehook = _unraisable
 
     def over(self) -> None:
         """Ignore SIGINT from now on: the outcome is decided, and Python's own end cannot be broken off."""
@@ -36,3 +39,11 @@ class Interruption:
     def _arrived(self, number: int, frame: FrameType | None) -> None:
         self.came = True
         raise KeyboardInterrupt
+
+
+def _unraisable(found: sys.UnraisableHookArgs) -> None:
+    """Raise a Ctrl-C again that came where nothing can be raised, such as inside a destructor."""
+    if issubclass(found.exc_type, KeyboardInterrupt):
+        _thread.interrupt_main()
+    else:
+        sys.__unraisablehook__(found)

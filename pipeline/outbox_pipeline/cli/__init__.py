@@ -6,11 +6,9 @@ imported when they are called, so that `outboxctl --help` stays fast.
 
 from __future__ import annotations
 
-import _thread
 import errno
 import importlib
 import os
-import signal
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,14 +132,6 @@ def _usage(error: click.ClickException) -> UsageError:
     return UsageError(error.format_message().rstrip("."), remedy=f"{path} --help shows how")
 
 
-def _unraisable(found: sys.UnraisableHookArgs) -> None:
-    """Raise a Ctrl-C again that came where nothing can be raised, such as inside a destructor."""
-    if issubclass(found.exc_type, KeyboardInterrupt):
-        _thread.interrupt_main()
-    else:
-        sys.__unraisablehook__(found)
-
-
 def main(argv: list[str] | None = None) -> None:
     """Run `outboxctl` in a process that goes on afterwards, and raise SystemExit with its code."""
     sys.exit(run(sys.argv[1:] if argv is None else argv, Interruption()))
@@ -153,8 +143,6 @@ def run(argv: list[str], interruption: Interruption) -> int:
     After a Ctrl-C the outcome is "interrupted", whichever error reached us in its place. A command that
     ends by itself on Ctrl-C, as `tail` and `watch` do, keeps its own code.
     """
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    sys.unraisablehook = _unraisable
     arguments = _hoisted(argv)
     # The flags are needed even where click fails before it has parsed them.
     debug, as_json = "--debug" in arguments, "--json" in arguments
