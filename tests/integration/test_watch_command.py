@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from fix_stack import Database
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack
 
@@ -126,12 +126,12 @@ def test_json_is_one_document_with_the_promised_fields(real: Bench) -> None:
 
 
 def test_the_second_status_needs_no_wait(real: Bench) -> None:
-    first = real.run("--json", "status", "--interval", "5")
+    first = real.run("--json", "status", "--interval", "1")
     assert first.returncode in (4, 5)
     file = next((Path(real.environ["HOME"]) / ".local/state/outboxctl").iterdir())
     assert file.stat().st_mode & 0o077 == 0
-    time.sleep(5)
-    second = json.loads(real.run("--json", "status", "--interval", "5").stdout)
+    time.sleep(1)  # as long as the interval: the point in the file is then old enough
+    second = json.loads(real.run("--json", "status", "--interval", "1").stdout)
     assert second["server"]["wal_bytes_per_second"] is not None
 
 
@@ -221,6 +221,37 @@ def test_watch_serves_and_ends_on_sigterm(real: Bench) -> None:
     assert "Traceback" not in err
 
 
+def test_a_tidying_that_fails_is_a_line_and_a_metric_and_the_watch_goes_on(
+    real: Bench, database: Database
+) -> None:
+    with database.connect() as conn:
+        conn.execute("ALTER TABLE outbox RENAME COLUMN occurred_at TO happened_at")
+    port = _port()
+    process = subprocess.Popen(
+        real.command("watch", "--serve", f"127.0.0.1:{port}", "--interval", "1", "--tidy-every", "1s"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=real.environ,
+    )
+
+    def number(name: str) -> float:
+        found = re.search(rf"^{name} (.*)$", _get(f"http://127.0.0.1:{port}/metrics"), re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    try:
+        until(lambda: number("outbox_watch_failed_tidies_total") >= 2, "the second failure")
+        seen = number("outbox_watch_samples_total")
+        until(lambda: number("outbox_watch_samples_total") > seen, "another sample")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err
+    assert "tidy failed: " in err
+    assert "Traceback" not in err
+
+
 def test_watch_tells_a_command(real: Bench, tmp_path: Path) -> None:
     told = tmp_path / "told.json"
     process = subprocess.Popen(
@@ -257,6 +288,7 @@ def test_a_port_that_is_taken_is_one_line(real: Bench) -> None:
     [
         ("watch", "--serve", "9187"),
         ("watch", "--repeat", "often"),
+        ("watch", "--tidy-every", "often"),
         ("watch", "--notify", "nowhere"),
         ("watch", "--once"),
         ("status", "--interval", "0"),
@@ -274,7 +306,7 @@ def test_a_narrow_terminal_is_drawn_on(real: Bench) -> None:
     )
     os.close(slave)
     seen = b""
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + PATIENCE_SECONDS
     try:
         with suppress(OSError):
             while b"table" not in seen and time.monotonic() < deadline:
@@ -284,7 +316,7 @@ def test_a_narrow_terminal_is_drawn_on(real: Bench) -> None:
         with suppress(OSError):
             while os.read(master, 4096):
                 pass
-        assert process.wait(25) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
         os.close(master)
     assert b"kafka_unreachable" in seen
     assert b"Traceback" not in seen

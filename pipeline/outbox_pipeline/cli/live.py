@@ -7,6 +7,7 @@ import os
 import time
 from contextlib import nullcontext
 from datetime import timedelta
+from functools import partial
 
 import click
 from rich.console import Console
@@ -14,6 +15,7 @@ from rich.live import Live
 
 from outbox_connectors import quantities
 from outbox_connectors.errors import ExitCode, UsageError
+from outbox_pipeline import tidy
 from outbox_pipeline.cli import Invocation, output
 from outbox_pipeline.watch import document, history, view
 from outbox_pipeline.watch import notify as telling
@@ -33,6 +35,7 @@ def run(
     notify_url: str,
     repeat: str,
     tick: bool,
+    tidy_every: str,
     keep_history: bool,
 ) -> int:
     """Watch until told to stop."""
@@ -44,8 +47,10 @@ def run(
         serve=serve,
         on_change=on_change,
         notify_url=telling.check_webhook(notify_url) if notify_url else "",
-        repeat_seconds=_seconds(repeat),
+        repeat_seconds=_seconds(repeat, "--repeat"),
         tick=tick,
+        tidy=partial(tidy.tidy, definition, _unsaid) if tidy_every else None,
+        tidy_seconds=_seconds(tidy_every, "--tidy-every") if tidy_every else 0.0,
         history_file=history.file_of(os.environ, definition.pipeline, definition.source)
         if keep_history
         else None,
@@ -67,11 +72,15 @@ def run(
     return ExitCode.OK
 
 
-def _seconds(text: str) -> float:
+def _unsaid(line: str) -> None:
+    """The result of tidying is a line of the log; its steps are not."""
+
+
+def _seconds(text: str, option: str) -> float:
     try:
         found: timedelta = quantities.duration(text)
     except ValueError as error:
-        raise UsageError(str(error), where="--repeat", remedy="for example 30m or 4h") from error
+        raise UsageError(str(error), where=option, remedy="for example 30m or 4h") from error
     return found.total_seconds()
 
 

@@ -39,6 +39,14 @@ from outbox_pipeline.cli import Invocation, output, pass_invocation
     "--repeat", metavar="DURATION", default="4h", show_default=True, help="Tell again what stays wrong."
 )
 @click.option("--no-tick", is_flag=True, help="Only look; somebody else ticks.")
+@click.option("--no-tidy", is_flag=True, help="Make no partitions and prune nothing.")
+@click.option(
+    "--tidy-every",
+    metavar="DURATION",
+    default="6h",
+    show_default=True,
+    help="How often the outbox is tidied.",
+)
 @click.option("--no-history", is_flag=True, help="Neither read nor leave a history.")
 @click.option("--tick-only", is_flag=True, help="Send the ticks that keep the slot moving, and nothing else.")
 @click.option("--once", is_flag=True, help="With --tick-only: send one tick and end.")
@@ -51,6 +59,8 @@ def watch(
     notify: str,
     repeat: str,
     no_tick: bool,
+    no_tidy: bool,
+    tidy_every: str,
     no_history: bool,
     tick_only: bool,
     once: bool,
@@ -61,7 +71,10 @@ def watch(
     from commit to Kafka; says what is the case whenever that changes. On a terminal everything is drawn
     anew with each sample, elsewhere changes are lines of a log. A server that goes away is waited for.
 
-    Needs a role that may connect to the database; pg_monitor shows it more.
+    Each --tidy-every the outbox is tidied: a daily partitioned one gets the partitions of the coming week,
+    and rows older than outbox.keep leave, as with prune. A failure of that is a line of the log, no more.
+
+    Needs a role that may connect to the database; pg_monitor shows it more. Tidying needs the table's owner.
     """
     definition = invocation.definition()
     if once and not tick_only:
@@ -77,6 +90,7 @@ def watch(
             notify_url=notify,
             repeat=repeat,
             tick=not no_tick,
+            tidy_every="" if no_tidy else tidy_every,
             keep_history=not no_history,
         )
     if definition.watch.ticker is None:

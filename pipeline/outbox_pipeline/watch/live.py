@@ -15,7 +15,8 @@ from outbox_connectors.definition import Definition
 from outbox_pipeline import postgres, ticker
 from outbox_pipeline.errors import OutboxError
 from outbox_pipeline.tail import Reader
-from outbox_pipeline.watch import document, history, notify
+from outbox_pipeline.watch import chore, document, history, notify
+from outbox_pipeline.watch.chore import Chores
 from outbox_pipeline.watch.keeper import Keeper
 from outbox_pipeline.watch.look import Answer
 from outbox_pipeline.watch.metrics import Counts
@@ -41,6 +42,8 @@ class Wishes:
     repeat_seconds: float = notify.REPEAT_SECONDS
     tick: bool = True
     history_file: Path | None = None
+    tidy: Callable[[], object] | None = None  # what it gives back is reported, if it says anything
+    tidy_seconds: float = 6 * 3600.0
 
 
 class Watch:
@@ -50,6 +53,7 @@ class Watch:
         self._definition, self._wishes, self._report = definition, wishes, report
         self._stopped = threading.Event()
         self._ticks = ticker.Ticks()
+        self._chores = Chores()
         self._pulse = Pulse(definition.message_topic)
         self._sampler = Sampler.of(definition)
         past = history.load(wishes.history_file) if wishes.history_file else None
@@ -63,7 +67,14 @@ class Watch:
 
     def counts(self) -> Counts:
         """Say what the watch has done so far."""
-        return replace(self.keeper.counts, ticks=self._ticks.sent, failed_ticks=self._ticks.failed)
+        return replace(
+            self.keeper.counts,
+            ticks=self._ticks.sent,
+            failed_ticks=self._ticks.failed,
+            tidied=self._chores.done,
+            failed_tidies=self._chores.failed,
+            tidied_at=self._chores.last_done_at,
+        )
 
     def run(self, show: Callable[[Answer], None]) -> None:
         """Sample until stopped, and `show` every answer. Raises Failed when the port is taken."""
@@ -75,6 +86,7 @@ class Watch:
                 self.url = server.url
                 self._report(f"serving {server.url}")
             kept.enter_context(self._ticking())
+            kept.enter_context(self._tidying())
             self._sample(show)
         self._save()
 
@@ -122,6 +134,33 @@ class Watch:
             self._stopped.set()
             beat.join(WAIT_SECONDS * 10)
             listen.join(WAIT_SECONDS * 10)
+
+    @contextmanager
+    def _tidying(self) -> Iterator[None]:
+        """Keep the outbox tidy, in a thread of its own. What it is at when the watch ends is left undone."""
+        tidy = self._wishes.tidy
+        if tidy is None:
+            yield
+            return
+        thread = threading.Thread(target=self._tidy, args=(tidy,), name="tidy", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stopped.set()
+            thread.join(WAIT_SECONDS * 10)
+
+    def _tidy(self, tidy: Callable[[], object]) -> None:
+        chore.repeat(
+            tidy,
+            "tidy",
+            every_seconds=self._wishes.tidy_seconds,
+            stopped=self._stopped.is_set,
+            wait=self._wait,
+            clock=time.time,
+            report=self._report,
+            chores=self._chores,
+        )
 
     def _beat(self, interval_seconds: float) -> None:
         ticker.run(

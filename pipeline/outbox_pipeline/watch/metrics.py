@@ -32,6 +32,9 @@ class Counts:
     changes: int = 0
     ticks: int = 0
     failed_ticks: int = 0
+    tidied: int = 0
+    failed_tidies: int = 0
+    tidied_at: float | None = None  # epoch seconds
 
 
 def exposition(answer: Answer | None, counts: Counts) -> bytes:
@@ -76,6 +79,15 @@ def _watch(counts: Counts) -> Iterator[Metric]:
     yield CounterMetricFamily("outbox_watch_verdict_changes", "Changes of verdict.", value=counts.changes)
     yield CounterMetricFamily("outbox_watch_ticks", "Ticks sent into the log.", value=counts.ticks)
     yield CounterMetricFamily("outbox_watch_failed_ticks", "Ticks not sent.", value=counts.failed_ticks)
+    yield CounterMetricFamily("outbox_watch_tidies", "Times the outbox was tidied.", value=counts.tidied)
+    yield CounterMetricFamily(
+        "outbox_watch_failed_tidies", "Times tidying failed; the log says why.", value=counts.failed_tidies
+    )
+    yield GaugeMetricFamily(
+        "outbox_watch_last_tidy_timestamp_seconds",
+        "When the outbox was last tidied; 0: not yet.",
+        value=counts.tidied_at or 0.0,
+    )
     yield GaugeMetricFamily(
         "outbox_watch_sample_duration_seconds", "How long the last sample took.", value=counts.sample_seconds
     )

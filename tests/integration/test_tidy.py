@@ -1,0 +1,59 @@
+"""The outbox is kept tidy: partitions ahead of their day, and the watch that sees to it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from psycopg import sql
+
+from fix_provision import NewSite
+from fix_stack import Stack
+from outbox_pipeline import tidy
+from outbox_pipeline.errors import Refused
+from outbox_pipeline.provision import tables
+
+pytestmark = pytest.mark.stack
+
+NOW = datetime.now(UTC)
+
+
+def test_partitions_are_made_as_the_days_go_by(server: Stack, new_site: NewSite) -> None:
+    site = new_site(server, outbox={"partition": "daily"})
+    outbox = site.definition.outbox
+    with site.admin() as conn:
+        for statement in tables.ddl(outbox, NOW.date()):
+            conn.execute(statement)
+        assert tidy.make_ahead(conn, site.definition, NOW) == ()
+        later = NOW + timedelta(days=2)
+        made = tidy.make_ahead(conn, site.definition, later)
+        assert made == tables.expected_partitions(outbox, later.date())[-2:]
+        assert tidy.make_ahead(conn, site.definition, later) == ()
+        conn.execute("ALTER TABLE outbox DROP COLUMN payload")
+        with pytest.raises(Refused):
+            tidy.make_ahead(conn, site.definition, later + timedelta(days=1))
+
+
+def test_only_partitions_are_made(postgres: Stack, new_site: NewSite) -> None:
+    """What else differs is the operator's, who may want it so."""
+    site = new_site(postgres, outbox={"partition": "daily"})
+    with site.admin() as conn:
+        for statement in tables.ddl(site.definition.outbox, NOW.date()):
+            conn.execute(statement)
+        trigger = sql.Identifier(tables.TRIGGER)
+        conn.execute(sql.SQL("ALTER TABLE outbox DISABLE TRIGGER {}").format(trigger))
+        tidy.make_ahead(conn, site.definition, NOW + timedelta(days=1))
+        live = tables.read(conn, site.definition.outbox.table)
+        assert live is not None
+        assert live.row_triggers[tables.TRIGGER] is False
+
+
+def test_a_whole_turn_says_what_it_did(postgres: Stack, new_site: NewSite) -> None:
+    site = new_site(postgres, outbox={"partition": "daily"})
+    with site.admin() as conn:
+        for statement in tables.ddl(site.definition.outbox, NOW.date() - timedelta(days=1)):
+            conn.execute(statement)
+    done = tidy.tidy(site.definition, lambda line: None)
+    assert len(done.made) == 1
+    assert str(done) == f"partition {done.made[0]} made"
+    assert str(tidy.tidy(site.definition, lambda line: None)) == ""
