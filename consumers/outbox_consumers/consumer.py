@@ -44,7 +44,6 @@ from outbox_consumers.routes import (
     Routes,
     Stale,
     Unknown,
-    Upcast,
 )
 from outbox_consumers.session import Database, Session
 from outbox_consumers.settings import Start, checked, poll_budget
@@ -52,6 +51,7 @@ from outbox_consumers.signals import Stopping
 from outbox_consumers.source import Source
 from outbox_consumers.topic_retention import retentions
 from outbox_consumers.trial import Result
+from outbox_consumers.upcasts import Upcast
 
 log = logging.getLogger("outbox_consumers")
 
@@ -198,7 +198,7 @@ class Consumer:
         """
 
         def register(function: U) -> U:
-            self._routes.upcast(event_type, from_version, function)
+            self._routes.upcasts.add(event_type, from_version, function)
             return function
 
         return register
@@ -212,7 +212,7 @@ class Consumer:
         on_failure: OnFailure,
         version: int | None,
     ) -> Route:
-        upcasts = self._routes.upcasts_of(event_type)
+        upcasts = self._routes.upcasts.of(event_type)
         return Route(event_type, function, batch_of, pipeline, on_failure, version, upcasts)
 
     def run(self) -> None:

@@ -13,12 +13,12 @@ from outbox_consumers.errors import Reject, UnknownEventType, UsageError
 from outbox_consumers.event import Event
 from outbox_consumers.handler_connection import HandlerConnection
 from outbox_consumers.retry import RetryStrategy
+from outbox_consumers.upcasts import Upcast, Upcasts
 
 Handler: TypeAlias = Callable[[Connection[Any], Event], object]
 BatchHandler: TypeAlias = Callable[[Connection[Any], Sequence[Event]], object]
 AsyncHandler: TypeAlias = Callable[[AsyncConnection[Any], Event], Awaitable[object]]
 AsyncBatchHandler: TypeAlias = Callable[[AsyncConnection[Any], Sequence[Event]], Awaitable[object]]
-Upcast: TypeAlias = Callable[[Any], Any]
 OnFailure: TypeAlias = Literal["block", "park", "dead_letter", "stop"]
 Unknown: TypeAlias = Literal["skip", "dead_letter", "fail"]
 Stale: TypeAlias = Literal["dead_letter", "process", "skip"]
@@ -63,7 +63,7 @@ class Routes:
         if stale not in get_args(Stale):
             raise UsageError(f"stale={stale!r}", remedy="say dead_letter, process or skip")
         self.by_type: dict[object, Route] = {}  # by the header's bytes
-        self._upcasts: dict[str, dict[int, Upcast]] = {}
+        self.upcasts = Upcasts()
         self.fallback = {"skip": None, "dead_letter": _REJECT_UNKNOWN, "fail": _FAIL_UNKNOWN}[unknown]
         self.trusts_stale = stale == "process"
         self.stale = _REJECT_STALE if stale == "dead_letter" else None
@@ -92,17 +92,6 @@ class Routes:
         copy.__dict__.update(vars(self))
         copy.by_type = {key: wrap(route) for key, route in self.by_type.items()}
         return copy
-
-    def upcast(self, event_type: str, from_version: int, function: Upcast) -> None:
-        """Register how a payload of one version becomes one of the next."""
-        steps = self.upcasts_of(event_type)
-        if from_version in steps:
-            raise UsageError(f"two upcasts of {event_type} from version {from_version}")
-        steps[from_version] = function
-
-    def upcasts_of(self, event_type: str) -> dict[int, Upcast]:
-        """Give the upcasts of an event type; those that are registered later appear in it."""
-        return self._upcasts.setdefault(event_type, {})
 
     def find(self, event_type: bytes | None) -> Route | None:
         """Find the handler of an event type as it stands in the record's header."""

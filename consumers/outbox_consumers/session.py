@@ -12,13 +12,13 @@ from psycopg import conninfo, pq
 from psycopg.rows import dict_row
 
 from outbox_connectors.definition import Secret
+from outbox_connectors.refused_connection import unreachable
 from outbox_consumers import sql
 from outbox_consumers.errors import (
     InboxUnusable,
     ReadOnlyDatabase,
     SwallowedDatabaseError,
     UnprovenTransaction,
-    Unreachable,
     UsageError,
 )
 from outbox_consumers.handler_connection import HandlerConnection, HandlerCursor, not_yours
@@ -59,7 +59,13 @@ class Session:
         try:
             self.connection()
         except psycopg.OperationalError as error:
-            raise _unreachable(error) from error
+            raise unreachable(
+                str(error),
+                "PostgreSQL",
+                dsn="the dsn",
+                database="the dsn",
+                otherwise="check the dsn (or PGHOST, PGPORT, ...)",
+            ) from error
 
     def connection(self) -> HandlerConnection:
         """Give the open connection; open one where there is none or it is broken.
@@ -196,8 +202,3 @@ def _check_inbox(found: dict[str, Any], table: str) -> None:
 
 def _plain(names: list[str]) -> str:
     return ", ".join(name.replace('"', "") for name in names)
-
-
-def _unreachable(error: psycopg.OperationalError) -> Unreachable:
-    lines = dict.fromkeys(" ".join(line.split()) for line in str(error).splitlines() if line.strip())
-    return Unreachable("; ".join(lines), where="PostgreSQL", remedy="check the dsn (or PGHOST, PGPORT, ...)")

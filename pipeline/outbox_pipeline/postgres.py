@@ -10,30 +10,10 @@ from psycopg import conninfo as libpq
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Secret
-from outbox_connectors.errors import DefinitionError, Unreachable
+from outbox_connectors.errors import DefinitionError
+from outbox_connectors.refused_connection import unreachable
 
 CONNECT_TIMEOUT_SECONDS = 5
-
-# (part of libpq's or the server's message, what to do). The first match wins.
-_REMEDIES = (
-    ("no encryption", "the server wants TLS: add sslmode=require (or verify-full with sslrootcert)"),
-    ("server does not support SSL", "the server speaks no TLS: use sslmode=disable or give it a certificate"),
-    ("certificate verify failed", "point sslrootcert to the authority that signed the server's certificate"),
-    ("root certificate file", "point sslrootcert to an existing file, or lower sslmode"),
-    ("no pg_hba.conf entry", "add a line for this user, database and address to pg_hba.conf and reload"),
-    ("password authentication failed", "check the user and password (postgres.admin, PGUSER, PGPASSWORD)"),
-    ("no password supplied", "give a password in postgres.admin, PGPASSWORD or a .pgpass file"),
-    ("permission denied for database", "GRANT CONNECT ON DATABASE to this role"),
-    ("role ", "create the role, or give another user in postgres.admin or PGUSER"),
-    ("database ", "create the database, or correct postgres.connector.database"),
-    ("too many clients", "close sessions or raise max_connections"),
-    ("remaining connection slots", "close sessions or raise max_connections"),
-    ("starting up", "wait until the server has started"),
-    ("shutting down", "wait until the server is back"),
-    ("could not translate host name", "check the host (postgres.admin, PGHOST)"),
-    ("refused", "check host and port (postgres.admin, PGHOST, PGPORT) and that the server runs"),
-    ("timeout", "check host, port and firewall (postgres.admin, PGHOST, PGPORT)"),
-)
 
 
 def connect(
@@ -56,7 +36,12 @@ def connect(
     try:
         return psycopg.connect(libpq.make_conninfo(**settings), autocommit=True)
     except psycopg.OperationalError as error:
-        raise _unreachable(str(error), _place(settings, os.environ)) from error
+        raise unreachable(
+            str(error),
+            _place(settings, os.environ),
+            dsn="postgres.admin",
+            database="postgres.connector.database",
+        ) from error
 
 
 def server_major(conn: psycopg.Connection[TupleRow]) -> int:
@@ -83,11 +68,3 @@ def _place(settings: Mapping[str, str], environ: Mapping[str, str]) -> str:
     host = settings.get("host") or environ.get("PGHOST", "local socket")
     port = settings.get("port") or environ.get("PGPORT", "5432")
     return f"PostgreSQL at {host}:{port}"
-
-
-def _unreachable(message: str, where: str) -> Unreachable:
-    """Turn libpq's message, often one line per address tried, into one line with a remedy."""
-    lines = dict.fromkeys(" ".join(line.split()) for line in message.splitlines() if line.strip())
-    problem = "; ".join(lines)
-    remedy = next((advice for part, advice in _REMEDIES if part in problem), "")
-    return Unreachable(problem, where=where, remedy=remedy)

@@ -328,6 +328,23 @@ def test_a_handler_that_works_on_after_its_time_commits_nothing(lab: Lab) -> Non
         assert [job.error for job in durable.dead(conn)] == ["took longer than 0.3 s"]
 
 
+def test_old_payloads_reach_the_handler_in_its_version(lab: Lab) -> None:
+    durable = bare(lab.dsn)
+    durable.handler("Work", version=2, max_attempts=2)(write_effect)
+    durable.upcast("Work", from_version=1)(lambda data: {"n": data["number"]})
+    with psycopg.connect(lab.dsn, autocommit=True) as conn:
+        durable.put_many(conn, [Job("Work", {"number": 1}), Job("Work", {"n": 2}, version=2)])
+        durable.put(conn, "Work", {"n": 4})
+        durable.put_many(conn, [Job("Work", {"n": 3}, version=3)])
+        finish(lab, durable)
+        dead = {job.event.version: job.error for job in durable.dead(conn)}
+    assert sorted(lab.effects()) == [1, 2]
+    assert {version: error.split(":")[0] for version, error in dead.items()} == {
+        1: "KeyError",
+        3: "UnreadablePayload",
+    }
+
+
 # -- What cannot work ----------------------------------------------------------------------------------
 
 

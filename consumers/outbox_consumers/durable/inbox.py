@@ -37,8 +37,10 @@ from outbox_consumers.routes import Stale, Unknown
 from outbox_consumers.session import Database
 from outbox_consumers.settings import Start
 from outbox_consumers.signals import Stopping
+from outbox_consumers.upcasts import Upcast
 
 H = TypeVar("H", bound=Handler)
+U = TypeVar("U", bound=Upcast)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ class DurableInbox:
         max_attempts: int | None = None,
         timeout: float | None = None,
         together: bool = False,
+        version: int | None = None,
     ) -> Callable[[H], H]:
         """Register a function `(conn, event)` for an event type.
 
@@ -144,14 +147,31 @@ class DurableInbox:
         `together=True` is for handlers that are always quick: as long as their calls take less than
         10 ms they share transactions of about 20 ms, which is some four times as fast. When one fails,
         what they wrote is rolled back and each is called again alone.
+
+        `version` is the version of `event.data` that the handler wants; older ones are upcast, others
+        rejected. Without it the handler gets what the upcasts lead to.
         """
 
         def register(function: H) -> H:
             given = self._retry.max_attempts if max_attempts is None else max_attempts
             attempts = DEFAULT_ATTEMPTS if given is None else given
-            self._routes.add(event_type, Route(function, attempts, timeout, together))
+            upcasts = self._routes.upcasts.of(event_type)
+            self._routes.add(event_type, Route(function, attempts, timeout, together, version, upcasts))
             if self._receiver is not None:
                 self._receive_too(self._receiver, event_type)
+            return function
+
+        return register
+
+    def upcast(self, event_type: str, *, from_version: int) -> Callable[[U], U]:
+        """Register a function `(data)` that turns a payload of `from_version` into one of the next.
+
+        Upcasts form a chain: a job of version 1 goes through those from 1, 2, ... What is in the table
+        stays as it came.
+        """
+
+        def register(function: U) -> U:
+            self._routes.upcasts.add(event_type, from_version, function)
             return function
 
         return register

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from outbox_consumers.durable.session import LazyConnection
 from outbox_consumers.errors import UsageError
 from outbox_consumers.event import Event
 from outbox_consumers.routes import check_signature
+from outbox_consumers.upcasts import Upcast, Upcasts
 
 Handler: TypeAlias = Callable[..., Any]  # (conn, event), asynchronous or not
 
@@ -25,6 +26,8 @@ class Route:
     max_attempts: int
     timeout: float | None
     together: bool = False
+    version: int | None = None  # of the payload that the handler wants; None: whatever comes
+    upcasts: Mapping[int, Upcast] = field(default_factory=dict)  # by the version they start from
     seconds: float = float("inf")
 
     def took(self, seconds: float) -> None:
@@ -33,6 +36,7 @@ class Route:
 
     def call(self, conn: LazyConnection, event: Event) -> None:
         """Hand a job's event to the handler, and an AsyncConnection to one that is asynchronous."""
+        event._route = self
         if inspect.iscoroutinefunction(self.function):
             conn.begin()  # the asynchronous view on the connection would commit a block of its own
             conn.wait_for(self.function, event)
@@ -45,6 +49,7 @@ class Routes:
 
     def __init__(self) -> None:
         self.by_type: dict[bytes, Route] = {}
+        self.upcasts = Upcasts()
 
     def add(self, event_type: str, route: Route) -> None:
         """Register a handler. Raises UsageError for what cannot be right."""

@@ -1,0 +1,41 @@
+"""What libpq or the server says when PostgreSQL cannot be reached: one line, with what to do about it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from outbox_connectors.errors import Unreachable
+
+# (part of libpq's or the server's message, what to do). The first match wins. `{dsn}` is where the
+# connection string comes from.
+_REMEDIES: Final = (
+    ("no encryption", "the server wants TLS: add sslmode=require (or verify-full with sslrootcert)"),
+    ("server does not support SSL", "the server speaks no TLS: use sslmode=disable or give it a certificate"),
+    ("certificate verify failed", "point sslrootcert to the authority that signed the server's certificate"),
+    ("root certificate file", "point sslrootcert to an existing file, or lower sslmode"),
+    ("no pg_hba.conf entry", "add a line for this user, database and address to pg_hba.conf and reload"),
+    ("password authentication failed", "check the user and password ({dsn}, PGUSER, PGPASSWORD)"),
+    ("no password supplied", "give a password in {dsn}, PGPASSWORD or a .pgpass file"),
+    ("permission denied for database", "GRANT CONNECT ON DATABASE to this role"),
+    ("role ", "create the role, or give another user in {dsn} or PGUSER"),
+    ("database ", "create the database, or correct {database}"),
+    ("too many clients", "close sessions or raise max_connections"),
+    ("remaining connection slots", "close sessions or raise max_connections"),
+    ("starting up", "wait until the server has started"),
+    ("shutting down", "wait until the server is back"),
+    ("could not translate host name", "check the host ({dsn}, PGHOST)"),
+    ("refused", "check host and port ({dsn}, PGHOST, PGPORT) and that the server runs"),
+    ("timeout", "check host, port and firewall ({dsn}, PGHOST, PGPORT)"),
+)
+
+
+def unreachable(message: str, where: str, *, dsn: str, database: str, otherwise: str = "") -> Unreachable:
+    """Turn a message, often one line per address tried, into one line with a remedy.
+
+    `dsn` and `database` name the settings that a remedy points to, `otherwise` is the remedy for a
+    message nobody knows.
+    """
+    lines = dict.fromkeys(" ".join(line.split()) for line in message.splitlines() if line.strip())
+    problem = "; ".join(lines)
+    remedy = next((advice for part, advice in _REMEDIES if part in problem), otherwise)
+    return Unreachable(problem, where=where, remedy=remedy.format(dsn=dsn, database=database))

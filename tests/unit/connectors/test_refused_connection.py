@@ -1,0 +1,27 @@
+"""Why PostgreSQL could not be reached, in one line that says what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from outbox_connectors.refused_connection import unreachable
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        ("connection refused", "check host and port (the dsn, PGHOST, PGPORT) and that the server runs"),
+        ('role "x" does not exist', "create the role, or give another user in the dsn or PGUSER"),
+        ('database "x" does not exist', "create the database, or correct the dsn's dbname"),
+        ("never heard of", "ask"),
+    ],
+)
+def test_the_remedy_names_the_callers_own_setting(message: str, remedy: str) -> None:
+    error = unreachable(message, "PostgreSQL", dsn="the dsn", database="the dsn's dbname", otherwise="ask")
+    assert error.remedy == remedy
+
+
+def test_each_line_of_many_addresses_is_told_once() -> None:
+    message = "host  a: connection refused\nhost  a: connection refused\n\thost b: timeout expired\n"
+    error = unreachable(message, "PostgreSQL", dsn="", database="")
+    assert error.problem == "host a: connection refused; host b: timeout expired"
