@@ -19,6 +19,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,12 @@ class Storm:
         until(lambda: self.thaw() == 0)
         self.fill()
 
+    def drain(self, wanted: int) -> None:
+        """Wait for the last effect, for as long as there is any progress."""
+        done = 0
+        while done < wanted:
+            done = until(partial(self._more_than, done), f"more than {done} of {wanted} effects")
+
     def end(self) -> list[int]:
         """Stop all members in an orderly way and give their exit codes."""
         for member in self.members.values():
@@ -273,6 +280,10 @@ class Storm:
         with suppress(psycopg.OperationalError):
             return int(self.bench.query("SELECT count(*) FROM effect")[0][0])
         return -1
+
+    def _more_than(self, done: int) -> int:
+        applied = self.applied()
+        return applied if applied > done else 0
 
     def _some_member(self) -> str:
         """Choose a member that lives and is not frozen; one at least always comes back."""

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import psycopg
 
@@ -27,6 +27,7 @@ from outbox_consumers.drain import Drain
 from outbox_consumers.effects import Books, Effects
 from outbox_consumers.errors import UsageError
 from outbox_consumers.event import Event
+from outbox_consumers.fleet import Address, Fleet, Role, fill
 from outbox_consumers.health import Health, State, Watched
 from outbox_consumers.inbox import DEFAULT_TABLE, Claims, Inbox
 from outbox_consumers.letter_topic import LetterTopic
@@ -54,6 +55,8 @@ from outbox_consumers.trial import Result
 from outbox_consumers.upcasts import Upcast
 
 log = logging.getLogger("outbox_consumers")
+
+DRAIN_SECONDS: Final = 30.0  # for workers to finish what they are at
 
 H = TypeVar("H", bound=Handler | AsyncHandler)
 B = TypeVar("B", bound=BatchHandler | AsyncBatchHandler)
@@ -86,6 +89,10 @@ class Consumer:
     group.protocol=consumer only: a member whose offset commits are not taken for so long takes no more
     records; it should be the group's session time-out on the broker (45 by default).
 
+    `pooler` is for a dsn that leads to a pooler which lends a server connection for one transaction, such as
+    PgBouncer with pool_mode=transaction: nothing is then left in the session. An event that kills its process
+    is not found there, since that takes a lock of the session.
+
     `kafka` takes librdkafka properties; those that would lose events are refused. `dsn` is a libpq
     connection string, empty for libpq's own PG* environment. `start` says where a new group begins.
     """
@@ -108,6 +115,7 @@ class Consumer:
         lock_timeout: float = 10.0,
         idle_timeout: float = 60.0,
         commit_timeout: float = 45.0,
+        pooler: bool = False,
     ) -> None:
         if not name or "\0" in name:
             raise UsageError("a consumer needs a name", remedy='write Consumer("billing", ...)')
@@ -119,11 +127,11 @@ class Consumer:
         self.topics = tuple(topics)
         self.counters = Counters()
         self._settings = checked(kafka, name=name, batch_size=batch_size, start=start)
-        self._database = Database(Secret(dsn), name, table, lock_timeout, idle_timeout)
+        self._database = Database(Secret(dsn), name, table, lock_timeout, idle_timeout, pooler=pooler)
         self._pace = Pace(batch_size, poll_budget(self._settings), retry or RetryStrategy())
         self._routes = Routes(unknown, stale)
         self._commit_timeout = commit_timeout
-        self._claims: Claims = Inbox(name, table)
+        self._claims: Claims = Inbox(name, table, self._database.begin)
         self._limit = dead_letter_limit or DeadLetterLimit()
         self._letter_topic = dead_letter
         self._outside = Outside(time.monotonic, time.sleep, random.random)
@@ -215,8 +223,12 @@ class Consumer:
         upcasts = self._routes.upcasts.of(event_type)
         return Route(event_type, function, batch_of, pipeline, on_failure, version, upcasts)
 
-    def run(self) -> None:
+    def run(self, workers: int = 1, listen: Address | None = None) -> None:
         """Consume until SIGTERM or SIGINT, or `stop`; finish the transaction at hand, then leave the group.
+
+        Several `workers` are processes under this one, which starts one again that dies; more than there
+        are partitions have nothing to do. With `listen` (host and port) health and metrics are served,
+        those of further workers on the ports that follow.
 
         Raises Unreachable, InboxUnusable, ReadOnlyDatabase or Failed when it cannot begin, FencedConsumer
         when Kafka ends this member for good. A database that is lost later is waited for.
@@ -224,8 +236,21 @@ class Consumer:
         if not self._routes.by_type:
             raise UsageError(f"{self!r} has no handlers", remedy='add one with @app.handler("OrderPlaced")')
         self._stop.clear()
-        deaths = Deaths(self.name, self._database.table, uuid.uuid4(), self._pace.batch_size)
-        session = Session(self._database, deaths.join)
+        if workers == 1:
+            fill(self.role(), self.name, listen)
+            return
+        roles = {f"{self.name}-{number}": self.role() for number in range(1, workers + 1)}
+        Fleet(roles, lambda name: None, DRAIN_SECONDS, listen).run(self._stop)
+
+    def role(self) -> Role:
+        """Say what each process of this consumer does and shows."""
+        return Role(lambda name: self._consume(), self.stop, self.watched)
+
+    def _consume(self) -> None:
+        database = self._database
+        member, blind = uuid.uuid4(), database.pooler
+        deaths = Deaths(self.name, database.table, member, self._pace.batch_size, blind=blind)
+        session = Session(database, deaths.join)
         session.open()
         source = self._source()
         loop = self._loop(source, session, deaths)

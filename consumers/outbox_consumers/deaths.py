@@ -30,15 +30,21 @@ class ProcessKiller(Exception):
 
 
 class Deaths:
-    """What one process knows about the deaths of its predecessors. `suspects` counts events down."""
+    """What one process knows about the deaths of its predecessors. `suspects` counts events down.
 
-    def __init__(self, consumer: str, table: str, member: UUID, batch_size: int) -> None:
+    Without a session of its own (`blind`: behind a pooler) it can hold no lock, and knows nothing.
+    """
+
+    def __init__(
+        self, consumer: str, table: str, member: UUID, batch_size: int, *, blind: bool = False
+    ) -> None:
         parts = {
             "inbox": sql.table(table),
             "member": sql.member(table),
             "attempt": sql.attempt(table),
         }
         self.suspects = 0
+        self._blind = blind
         self._consumer = consumer
         self._member = member
         self._batch_size = batch_size
@@ -46,10 +52,13 @@ class Deaths:
 
     def join(self, conn: psycopg.Connection[Any]) -> None:
         """Say that this process runs; to be done on every new connection, in autocommit mode."""
-        self._run(conn, "join_members", member=self._member)
+        if not self._blind:
+            self._run(conn, "join_members", member=self._member)
 
     def look(self, conn: psycopg.Connection[Any]) -> None:
         """Find members that died. Then the next batch is looked at one by one."""
+        if self._blind:
+            return
         dead = self._run(conn, "bury_members", member=self._member).fetchall()
         if dead:
             self.suspects = self._batch_size
@@ -57,7 +66,8 @@ class Deaths:
 
     def leave(self, conn: psycopg.Connection[Any]) -> None:
         """Say that this process ends in an orderly way."""
-        self._run(conn, "leave_members", member=self._member)
+        if not self._blind:
+            self._run(conn, "leave_members", member=self._member)
 
     def unseen(self, conn: psycopg.Connection[Any], events: Sequence[Event]) -> list[Event]:
         """Leave out the events that are handled already: they killed nobody."""

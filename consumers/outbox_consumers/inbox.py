@@ -8,7 +8,7 @@ second waits for the first: it gets nothing when the first commits, the event wh
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
@@ -133,6 +133,10 @@ class Claims(Protocol):
         ...
 
 
+def _begin(cursor: psycopg.Cursor[Any]) -> None:
+    cursor.execute("BEGIN")
+
+
 class Inbox:
     """The claims of one consumer in its own loop.
 
@@ -141,9 +145,12 @@ class Inbox:
     one. The caller sets `careful` after a rebalance: that is when Kafka delivers again.
     """
 
-    def __init__(self, consumer: str, table: str) -> None:
+    def __init__(
+        self, consumer: str, table: str, begin: Callable[[psycopg.Cursor[Any]], None] = _begin
+    ) -> None:
         inbox = sql.table(table)
         self.careful = True
+        self._begin = begin
         self._consumer = consumer
         self._claim_new = sql.compose("claim_new", inbox=inbox)
         self._claim = sql.compose("claim", inbox=inbox)
@@ -158,7 +165,7 @@ class Inbox:
                 return events
             except errors.UniqueViolation:
                 cursor.execute("ROLLBACK")
-                cursor.execute("BEGIN")
+                self._begin(cursor)
                 self.careful = True
         cursor.execute(self._claim, values, binary=True)
         if cursor.rowcount == len(events):

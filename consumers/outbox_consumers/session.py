@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
@@ -31,14 +31,35 @@ Status: Final = pq.TransactionStatus
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where a consumer's effects go, and how long its session may hold others up (seconds)."""
+    """Where a consumer's effects go, and how long its session may hold others up (seconds).
+
+    Behind a `pooler` that lends a server connection for one transaction nothing may be left in the session:
+    what is told a session once is then told each transaction, and no statement is prepared.
+    """
 
     dsn: Secret
     consumer: str
     table: str
     lock_timeout: float = 10.0
     idle_timeout: float = 60.0
-    connect_timeout: float = field(default=5.0)
+    connect_timeout: float = 5.0
+    pooler: bool = False
+
+    def begin(self, cursor: psycopg.Cursor[Any]) -> None:
+        """Begin a transaction that has our time-outs and a commit that is on disk."""
+        if not self.pooler:
+            cursor.execute("BEGIN")
+            return
+        cursor.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+        cursor.execute(sql.get("set_transaction"), self.timeouts)
+
+    @property
+    def timeouts(self) -> dict[str, str]:
+        """The time-outs as PostgreSQL reads them."""
+        return {
+            "lock_timeout": f"{round(self.lock_timeout * 1000)}ms",
+            "idle_timeout": f"{round(self.idle_timeout * 1000)}ms",
+        }
 
 
 class Session:
@@ -81,7 +102,7 @@ class Session:
     def begin(self) -> psycopg.Cursor[Any]:
         """Begin a transaction and give a cursor of our own in it."""
         cursor = cursor_of(self.connection())
-        cursor.execute("BEGIN")
+        self._database.begin(cursor)
         return cursor
 
     def usable(self) -> bool:
@@ -140,6 +161,8 @@ def _connect(database: Database) -> HandlerConnection:
     settings.setdefault("connect_timeout", str(int(database.connect_timeout)))
     settings["application_name"] = f"outbox consumer {database.consumer}"[:63]
     conn = HandlerConnection.connect("", autocommit=True, cursor_factory=HandlerCursor, **settings)
+    if database.pooler:
+        conn.prepare_threshold = None
     try:
         _check(conn, database)
     except BaseException:
@@ -174,14 +197,9 @@ def _check(conn: psycopg.Connection[Any], database: Database) -> None:
     if found["synchronous_commit"] in ("off", "local"):
         log.warning("synchronous_commit is %s here; this session uses on", found["synchronous_commit"])
         found["synchronous_commit"] = "on"
-    cursor.execute(
-        sql.get("set_session"),
-        {
-            "lock_timeout": f"{round(database.lock_timeout * 1000)}ms",
-            "idle_timeout": f"{round(database.idle_timeout * 1000)}ms",
-            "synchronous_commit": found["synchronous_commit"],
-        },
-    )
+    if not database.pooler:
+        commit = {"synchronous_commit": found["synchronous_commit"]}
+        cursor.execute(sql.get("set_session"), database.timeouts | commit)
 
 
 def _check_inbox(found: dict[str, Any], table: str) -> None:

@@ -1,0 +1,9 @@
+-- Set for this transaction alone what is otherwise set for the session: time-outs, and a commit that is on disk.
+SELECT set_config('lock_timeout', %(lock_timeout)s, true),
+       set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, true),
+       set_config(
+           'synchronous_commit',
+           CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
+                ELSE current_setting('synchronous_commit') END,
+           true
+       )
