@@ -121,6 +121,7 @@ def identifiers(names: Names, outbox: Outbox, shards: int) -> Mapping[str, sql.C
         "index": sql.Identifier(names.index),
         "blocking_index": sql.Identifier(names.blocking_index),
         "channel": sql.Identifier(names.channel),
+        "channel_name": sql.Literal(names.channel),
         "pipeline": sql.Literal(names.pipeline),
         "shards": sql.Literal(shards),
         "payload_type": sql.SQL("bytea" if binary else "jsonb"),

@@ -18,11 +18,13 @@ from outbox_connectors.definition import Definition
 from outbox_connectors.record import Row
 from outbox_pipeline import postgres
 from outbox_pipeline import sql as statements
+from outbox_pipeline.relay.floor import Floors, Horizon
 from outbox_pipeline.relay.names import Names, identifiers
 from outbox_pipeline.relay.settings import IDLE_SESSION_MS, MAX_BATCH_BYTES, Mode
 
 Connection = psycopg.Connection[TupleRow]
 LAST_POSITION = 2**63 - 1
+BEHIND = "behind"  # the notification that rows were put at old positions: relay_requeue_dead_letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Session:
         self._placeholders = placeholders
         self._composed: dict[str, sql.Composed] = {}
         self._heard = True  # rows may have come before we listened
+        self._floors = Floors()
         conn.add_notify_handler(self._hear)  # for those that arrive with the answer of a query
 
     @classmethod
@@ -76,13 +79,18 @@ class Session:
     def notified(self) -> bool:
         """Take the notifications that have arrived, without waiting; tell whether there was one."""
         self.conn.pgconn.consume_input()
-        while self.conn.pgconn.notifies() is not None:
-            self._heard = True
+        while (found := self.conn.pgconn.notifies()) is not None:
+            self._take(found.extra.decode())
         heard, self._heard = self._heard, False
         return heard
 
-    def _hear(self, _: psycopg.Notify) -> None:
+    def _hear(self, found: psycopg.Notify) -> None:
+        self._take(found.payload)
+
+    def _take(self, payload: str) -> None:
         self._heard = True
+        if payload == BEHIND:
+            self._floors.forget()
 
     # -- ownership -----------------------------------------------------------------------------------
 
@@ -95,6 +103,7 @@ class Session:
     def try_shard(self, shard: int) -> bool:
         """Take a shard's lock if it is free."""
         values = {"lock": self._names.lock, "shard": shard}
+        self._floors.forget(shard)
         row = self.conn.execute(statements.get("relay_try_shard"), values).fetchone()
         return bool(row and row[0])
 
@@ -103,11 +112,37 @@ class Session:
         values = {"lock": self._names.lock, "shard": shard}
         self.conn.execute(statements.get("relay_give_shard"), values)
 
+    # -- floors --------------------------------------------------------------------------------------
+
+    def lift_floors(self, shards: Collection[int], now: float) -> None:
+        """Find out from where on these shards of ours have to be read, see `floor`. Three round trips."""
+        settled = self._floors.settled(self._horizon(), now)
+        if settled is None:
+            return
+        values = {
+            "shards": list(shards),
+            "floors": [self._floors.of(shard) for shard in shards],
+            "until": settled,
+        }
+        self._floors.lift(dict(self.conn.execute(self._statement("relay_read_lowest"), values).fetchall()))
+
+    def _horizon(self) -> Horizon:
+        # In this order: whoever took a position before it was read holds a lock or has ended.
+        table = {"table": self._names.qualified(self._names.outbox).as_string(self.conn)}
+        last = self.conn.execute(statements.get("relay_last_position"), table).fetchone()
+        found = self.conn.execute(statements.get("relay_read_writers"), table).fetchall()
+        return Horizon(int(last[0]) if last else None, frozenset(writer for (writer,) in found))
+
     # -- batches -------------------------------------------------------------------------------------
 
     def waiting(self, shards: Collection[int], parked: Collection[str]) -> frozenset[int]:
         """Find out which of these shards have rows that may be published."""
-        values = {"shards": list(shards), "parked": list(parked), "until": self.until}
+        values = {
+            "shards": list(shards),
+            "floors": [self._floors.of(shard) for shard in shards],
+            "parked": list(parked),
+            "until": self.until,
+        }
         return frozenset(found for (found,) in self.conn.execute(self._statement("relay_waiting"), values))
 
     def noted(self, shard: int) -> int | None:
@@ -142,6 +177,7 @@ class Session:
             "limit": limit,
             "max_bytes": MAX_BATCH_BYTES,
             "published": published,
+            "floor": self._floors.of(shard),
             "until": self.until,
             "parked": list(parked),
         }

@@ -37,6 +37,8 @@ LOOK_SECONDS: Final = 2.5  # between two looks at the other workers
 START_SECONDS: Final = 5.0  # in which the workers that are to come are counted as there
 GRACE_SECONDS: Final = 15.0  # that batches on their way have when the worker is told to stop
 LONGEST_BACKOFF_SECONDS: Final = 10.0
+LIFT_SECONDS: Final = 1.0  # between two looks for the lowest rows of our shards, and
+LIFT_ROWS: Final = 500  # what has to be published between them
 
 Say = Callable[[str], None]
 
@@ -76,6 +78,8 @@ class Worker:
         self._pace = Pace()
         self._next_look = 0.0
         self._next_read = 0.0
+        self._next_lift = 0.0
+        self._lift_at = LIFT_ROWS
 
     def run(self) -> Counters:
         """Work until `stop` is set, or until the outbox is empty where the settings say so.
@@ -147,6 +151,7 @@ class Worker:
             if session.notified() or self._clock() >= self._next_read:
                 self._look_for_rows(session)
             self._feed(session)
+            self._lift_floors(session)
             if grace_ends is not None and (not self._mine or self._clock() >= grace_ends):
                 return True
             if self._settings.until_empty and self._empty(session):
@@ -336,6 +341,13 @@ class Worker:
                 self._give(session, carriage)
             elif carriage.hungry or carriage.progress.published is not None:
                 self._read(session, carriage)
+
+    def _lift_floors(self, session: Session) -> None:
+        """Forget the dead rows in front, where there may be enough to matter."""
+        if self.counters.published >= self._lift_at and self._clock() >= self._next_lift:
+            session.lift_floors(self._mine, self._clock())
+            self._lift_at = self.counters.published + LIFT_ROWS
+            self._next_lift = self._clock() + LIFT_SECONDS
 
     def _give(self, session: Session, carriage: Carriage) -> None:
         published = carriage.progress.published

@@ -4,6 +4,7 @@ WITH found AS (
     FROM {table} AS o
     WHERE {shard_of} = %(shard)s
         AND o.id NOT IN (SELECT unnest(ids) FROM {batch} WHERE shard = %(shard)s AND n = %(published)s)
+        AND o.position >= %(floor)s
         AND o.position <= %(until)s
         AND coalesce(o.aggregate_type, '') <> ALL (%(parked)s::text[])
         AND (
@@ -31,7 +32,12 @@ next AS MATERIALIZED (
 noted AS (
     INSERT INTO {batch} (shard, n, ids)
     SELECT %(shard)s, %(n)s, array_agg(id ORDER BY position) FROM next HAVING count(*) > 0
-    ON CONFLICT (shard) DO UPDATE SET n = excluded.n, ids = excluded.ids
+),
+forgotten AS (
+    DELETE FROM {batch}
+    WHERE shard = %(shard)s
+        AND n = (SELECT b.n FROM {batch} AS b WHERE b.shard = %(shard)s ORDER BY b.n DESC LIMIT 1)
+        AND EXISTS (SELECT FROM next)
 ),
 gone AS (
     DELETE FROM {table}

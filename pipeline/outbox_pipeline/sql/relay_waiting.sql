@@ -1,9 +1,10 @@
 -- Read which shards have rows that may be published. Uses the relay's index.
 SELECT s.shard
-FROM unnest(%(shards)s::integer[]) AS s (shard)
+FROM unnest(%(shards)s::integer[], %(floors)s::bigint[]) AS s (shard, floor)
 WHERE EXISTS (
     SELECT FROM {table} AS o
     WHERE {shard_of} = s.shard
+        AND o.position >= s.floor
         AND o.position <= %(until)s
         AND coalesce(o.aggregate_type, '') <> ALL (%(parked)s::text[])
         AND (
