@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType
+from typing import TypeAlias
 
 from outbox_connectors.errors import OutboxError
 from outbox_consumers.consumer import Consumer
+from outbox_consumers.durable import DurableInbox
 from outbox_consumers.errors import UsageError
 
+Application: TypeAlias = Consumer | DurableInbox
 
-def load(reference: str) -> Consumer:
-    """Import `module` and give its attribute, a Consumer.
+
+def load(reference: str) -> Application:
+    """Import `module` and give its attribute, a Consumer or a DurableInbox.
 
     Raises UsageError that says which part is wrong. An error of ours raised by the module itself (a
     refused setting, a handler of the wrong shape) comes out as it is.
@@ -21,8 +25,11 @@ def load(reference: str) -> Consumer:
         raise UsageError(f"{reference!r} is not module:attribute", remedy="write for example billing:app")
     module = _module(module_name)
     found = _attribute(module, attribute)
-    if not isinstance(found, Consumer):
-        raise UsageError(f"{reference} is a {type(found).__name__}, not a Consumer", remedy=_hint(module))
+    if not isinstance(found, Application):
+        raise UsageError(
+            f"{reference} is a {type(found).__name__}, neither a Consumer nor a DurableInbox",
+            remedy=_hint(module),
+        )
     return found
 
 
@@ -52,7 +59,7 @@ def _attribute(module: ModuleType, path: str) -> object:
 
 
 def _hint(module: ModuleType) -> str:
-    names = sorted(name for name, value in vars(module).items() if isinstance(value, Consumer))
+    names = sorted(name for name, value in vars(module).items() if isinstance(value, Application))
     if not names:
         return f"{module.__name__} holds no Consumer: write app = Consumer(...)"
-    return "its consumers are " + ", ".join(f"{module.__name__}:{name}" for name in names)
+    return "its applications are " + ", ".join(f"{module.__name__}:{name}" for name in names)

@@ -1,14 +1,14 @@
-"""Health and metrics of one consumer process on an HTTP port: `/health` and `/metrics`."""
+"""Health and metrics of one process on an HTTP port: `/health` and `/metrics`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -30,6 +30,18 @@ _OUTCOMES: Final = (
     "failures",
     "transient",
 )
+
+
+class Shown(Protocol):
+    """What a port shows of a process. Called from another thread than the one that works."""
+
+    def health(self) -> Any:
+        """Give a dataclass that says among other things whether the process is `healthy`."""
+        ...
+
+    def collect(self) -> Iterator[Metric]:
+        """Give the metrics."""
+        ...
 
 
 @dataclass(slots=True)
@@ -110,29 +122,29 @@ class Watched:
 
 
 class _Metrics(Collector):
-    def __init__(self, watched: Watched) -> None:
-        self._watched = watched
+    def __init__(self, shown: Shown) -> None:
+        self._shown = shown
 
     def collect(self) -> Iterator[Metric]:
-        return self._watched.collect()
+        return self._shown.collect()
 
 
 @contextmanager
-def serving(watched: Watched, host: str, port: int) -> Iterator[int]:
+def serving(shown: Shown, host: str, port: int) -> Iterator[int]:
     """Answer on the port while the block runs, and give the port (useful when asked for 0).
 
     Raises Unreachable when the port is taken.
     """
     registry = CollectorRegistry()
-    registry.register(_Metrics(watched))
+    registry.register(_Metrics(shown))
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path == "/metrics":
                 self._send(200, CONTENT_TYPE_LATEST, generate_latest(registry))
             elif self.path in ("/", "/health"):
-                health = watched.health()
-                body = json.dumps({name: getattr(health, name) for name in Health.__slots__})
+                health = shown.health()
+                body = json.dumps(asdict(health))
                 self._send(200 if health.healthy else 503, "application/json", body.encode())
             else:
                 self._send(404, "text/plain", b"try /health or /metrics\n")

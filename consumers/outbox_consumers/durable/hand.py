@@ -70,10 +70,14 @@ class Hand:
             self._waiting.clear()
             return jobs
 
+    def seconds(self, now: float) -> float:
+        """Say for how long the job at work has been; 0 without one."""
+        running = self._running
+        return 0.0 if running is None else now - running.since
+
     def slow(self, now: float, patience: float) -> bool:
         """Say whether a job has been at work for longer than `patience` seconds."""
-        running = self._running
-        return running is not None and now - running.since >= patience
+        return self.seconds(now) >= patience
 
     def overdue(self, now: float) -> Running | None:
         """Give the job at work if it has taken longer than it may."""

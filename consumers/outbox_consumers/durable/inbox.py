@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -22,14 +22,15 @@ from outbox_consumers.consumer import Consumer
 from outbox_consumers.durable import dead, tables
 from outbox_consumers.durable.counters import WorkCounters
 from outbox_consumers.durable.dead import DeadJob
-from outbox_consumers.durable.fleet import Fleet, Task
 from outbox_consumers.durable.jobs import Job, Putting, missing
-from outbox_consumers.durable.lease import Lease
+from outbox_consumers.durable.lease import Lease, Pulse
 from outbox_consumers.durable.routes import DEFAULT_ATTEMPTS, Handler, Route, Routes
 from outbox_consumers.durable.session import WorkerSession
+from outbox_consumers.durable.watched import WatchedWorker
 from outbox_consumers.durable.worker import Worker, WorkerSettings
 from outbox_consumers.errors import UsageError
 from outbox_consumers.event import Event
+from outbox_consumers.fleet import Address, Fleet, Role
 from outbox_consumers.inbox import DEFAULT_TABLE, claim, cursor_of
 from outbox_consumers.outage import Outside
 from outbox_consumers.retry import RetryStrategy
@@ -118,6 +119,7 @@ class DurableInbox:
         self._outside = Outside(time.monotonic, time.sleep, random.random)
         self._stop = threading.Event()
         self._batch_size = batch_size
+        self._pulse: Pulse | None = None  # of the worker that this process is
         self._receiver: Consumer | None = None
         if kafka is not None or topics:
             self._receiver = Consumer(
@@ -227,22 +229,25 @@ class DurableInbox:
 
     # -- Running ---------------------------------------------------------------------------------------
 
-    def run(self, workers: int = 4) -> None:
+    def run(self, workers: int = 4, listen: Address | None = None) -> None:
         """Run a receiver (when there are topics) and `workers` workers, each in a process of its own.
 
         Until SIGTERM, SIGINT or `stop`; then every worker finishes the job it is at, within `grace`
         seconds, and hands back the others. A process that dies is started again, and its jobs are ready
-        for others at once. Raises Unreachable, ReadOnlyDatabase, InboxUnusable or Failed when it cannot
-        begin.
+        for others at once. With `listen` (host and port) each serves its health and metrics, the first
+        worker there, the others on the ports that follow, the receiver on the last. Raises Unreachable,
+        ReadOnlyDatabase, InboxUnusable or Failed when it cannot begin.
         """
         if workers < 1:
             raise UsageError(f"workers={workers}: at least one works")
         self._check()
-        tasks: dict[str, Task] = {f"worker-{number}": self._work for number in range(1, workers + 1)}
+        shown = WatchedWorker(self.name, self.counters, lambda: self._pulse)
+        worker = Role(self._work, self.stop, shown)
+        roles = {f"worker-{number}": worker for number in range(1, workers + 1)}
         if self._receiver is not None:
-            tasks["receiver"] = self._receive
+            roles["receiver"] = self._receiver.role()
         self._stop.clear()
-        Fleet(tasks, self._expire, self._grace).run(self._stop)
+        Fleet(roles, self._expire, self._grace, listen).run(self._stop)
 
     def work(self) -> None:
         """Be one worker, in this thread, until SIGTERM, SIGINT or `stop`. Raises like `run`."""
@@ -275,14 +280,10 @@ class DurableInbox:
         finally:
             session.close()
 
-    def _work(self, name: str, stopping: Callable[[], bool]) -> None:
-        self._worker(name, kill=True).run(stopping)
-
-    def _receive(self, name: str, stopping: Callable[[], bool]) -> None:
-        assert self._receiver is not None
-        watcher = threading.Thread(target=_stop_when, args=(stopping, self._receiver.stop), daemon=True)
-        watcher.start()
-        self._receiver.run()
+    def _work(self, name: str) -> None:
+        worker = self._worker(name, kill=True)
+        self._pulse = worker.pulse
+        worker.run(self._stop.is_set)
 
     def _worker(self, name: str, kill: bool) -> Worker:
         settings = WorkerSettings(
@@ -299,6 +300,20 @@ class DurableInbox:
             session.commit()
         finally:
             session.close()
+
+    def window(self, keep: timedelta | None = None) -> timedelta | None:
+        """Derive how long the inbox must remember, like Consumer.window; without topics `keep` decides."""
+        return keep if self._receiver is None else self._receiver.window(keep)
+
+    @property
+    def dsn(self) -> Secret:
+        """The connection string of the database."""
+        return self._database.dsn
+
+    @property
+    def table(self) -> str:
+        """The name of the inbox table."""
+        return self._table
 
     # -- For people ------------------------------------------------------------------------------------
 
@@ -345,11 +360,3 @@ def _first(id: UUID, fresh: set[UUID]) -> bool:
         return False
     fresh.discard(id)
     return True
-
-
-def _stop_when(stopping: Callable[[], bool], stop: Callable[[], None]) -> None:
-    """Pass the word on, again and again: it may come before the receiver listens."""
-    while True:
-        time.sleep(0.2)
-        if stopping():
-            stop()

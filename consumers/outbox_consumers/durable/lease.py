@@ -98,6 +98,14 @@ class Pulse:
         """Say whether the lease holds as far as we know; the database has the last word."""
         return self._worker is not None and self._clock() < self._believed_until
 
+    def left(self) -> float:
+        """Say for how many seconds the lease still holds as far as we know; 0 without one."""
+        return max(0.0, self._believed_until - self._clock()) if self._worker is not None else 0.0
+
+    def at_work(self) -> float:
+        """Say for how many seconds the job at work has been; 0 without one."""
+        return self._hand.seconds(self._clock())
+
     def wait(self, seconds: float) -> None:
         """Wait for news: a job was put in, one was rescued, somebody called `wake`."""
         self._woken.wait(seconds)

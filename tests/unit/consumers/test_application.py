@@ -73,8 +73,8 @@ def test_no_secret_shows() -> None:
         ("nowhere_at_all:app", "no module named nowhere_at_all"),
         ("needy_app:app", "needs a_package_nobody_has"),
         ("broken_app:app", "cannot be imported: ZeroDivisionError"),
-        ("good_app:nothing", "its consumers are good_app:app"),
-        ("good_app:number", "is a int, not a Consumer"),
+        ("good_app:nothing", "its applications are good_app:app"),
+        ("good_app:number", "is a int, neither a Consumer nor a DurableInbox"),
         ("json:dumps", "json holds no Consumer"),
     ],
 )

@@ -1,4 +1,7 @@
-"""Processes under one parent: start them, start them again when they die, drain them at the end."""
+"""Processes under one parent: start them, start them again when they die, drain them at the end.
+
+A consumer and a durable inbox say what their processes do (`Role`); everything else is the same for both.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -20,25 +24,36 @@ from typing import Final, TypeAlias
 
 from outbox_connectors.errors import OutboxError
 from outbox_consumers.errors import Failed
+from outbox_consumers.health import Shown, serving
 from outbox_consumers.signals import Stopping
 
 log = logging.getLogger("outbox_consumers")
 
-# Runs in a process of its own, under the name it is given, until `stopping` says so.
-Task: TypeAlias = Callable[[str, Callable[[], bool]], None]
+Address: TypeAlias = tuple[str, int]  # where health and metrics are served: host and port
 
 LOOK_SECONDS: Final = 0.5
+STOP_AGAIN_SECONDS: Final = 0.2
 FIRST_PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 30.0
 HEALTHY_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a process does, under the name it is given, until `stop` is called; and what its port shows."""
+
+    run: Callable[[str], None]
+    stop: Callable[[], None]
+    shown: Shown
 
 
 @dataclass(slots=True)
 class _Member:
     """A place in the fleet, and the process that fills it."""
 
-    role: str
-    task: Task
+    place: str
+    role: Role
+    listen: Address | None
     name: str = ""
     process: ForkProcess | None = None
     word: Connection | None = None  # what the process says before it gives up
@@ -48,15 +63,25 @@ class _Member:
 
 
 class Fleet:
-    """Some processes that do their tasks until the parent is told to stop.
+    """Some processes that fill their roles until the parent is told to stop.
 
-    Forks, so that tasks may be any functions; the parent must hold no connection and no Kafka client.
-    A child whose parent is gone stops by itself.
+    Forks, so that roles may hold any functions; the parent must hold no connection and no Kafka client.
+    A child whose parent is gone stops by itself. With `listen` the first role's health and metrics are
+    served there, those of each further one on the next port.
     """
 
-    def __init__(self, tasks: Mapping[str, Task], gone: Callable[[str], None], grace: float) -> None:
+    def __init__(
+        self,
+        roles: Mapping[str, Role],
+        gone: Callable[[str], None],
+        grace: float,
+        listen: Address | None = None,
+    ) -> None:
         run = f"{socket.gethostname()}/{uuid.uuid4().hex[:8]}"
-        self._members = [_Member(role, task) for role, task in tasks.items()]
+        self._members = [
+            _Member(place, role, (listen[0], listen[1] + number) if listen else None)
+            for number, (place, role) in enumerate(roles.items())
+        ]
         self._run = run
         self._gone = gone  # called with the name of a process that was killed or crashed
         self._grace = grace
@@ -81,10 +106,12 @@ class Fleet:
         for member in self._members:
             if member.process is None and now >= member.again_at:
                 self._count += 1
-                member.name = f"{self._run}/{member.role}.{self._count}"
+                member.name = f"{self._run}/{member.place}.{self._count}"
                 member.word, word = self._fork.Pipe(duplex=False)
                 member.process = self._fork.Process(
-                    target=_child, args=(member.task, member.name, os.getpid(), word), name=member.role
+                    target=_child,
+                    args=(member.role, member.name, member.listen, os.getpid(), word),
+                    name=member.place,
                 )
                 member.process.start()
                 member.started = now
@@ -102,7 +129,7 @@ class Fleet:
         reason = self._last_word(member)
         member.process = None
         if reason:
-            raise Failed(f"{member.role} cannot work: {reason}")
+            raise Failed(f"{member.place} cannot work: {reason}")
         self._tell(member.name)
         lived = time.monotonic() - member.started
         member.pause = FIRST_PAUSE if lived > HEALTHY_SECONDS else min(LONGEST_PAUSE, 2 * member.pause)
@@ -141,16 +168,35 @@ class Fleet:
                 return ""
 
 
-def _child(task: Task, name: str, parent: int, word: Connection) -> None:
-    """Run a task in a process of its own; say why when it cannot work."""
+def fill(role: Role, name: str, listen: Address | None) -> None:
+    """Fill a role in this process, with its port. Raises Unreachable when the port is taken."""
+    with serving(role.shown, *listen) if listen else nullcontext():
+        role.run(name)
+
+
+def _child(role: Role, name: str, listen: Address | None, parent: int, word: Connection) -> None:
+    """Fill a role in a process of its own; say why when that is not possible."""
     random.seed()  # else all children of one parent would draw the same delays
-    stop = threading.Event()
-    with Stopping(stop.set):
+    told = threading.Event()
+
+    def stopping() -> bool:
+        return told.is_set() or os.getppid() != parent
+
+    threading.Thread(target=_stop_when, args=(stopping, role.stop), daemon=True).start()
+    with Stopping(told.set):
         try:
-            task(name, lambda: stop.is_set() or os.getppid() != parent)
+            fill(role, name, listen)
         except OutboxError as error:
             word.send(str(error))
             raise SystemExit(int(error.exit_code)) from None
+
+
+def _stop_when(stopping: Callable[[], bool], stop: Callable[[], None]) -> None:
+    """Pass the word on, again and again: it may come before anybody listens."""
+    while True:
+        time.sleep(STOP_AGAIN_SECONDS)
+        if stopping():
+            stop()
 
 
 def _manner(code: int) -> str:
