@@ -23,11 +23,11 @@ from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
 from outbox_pipeline.errors import OutboxError
 from outbox_pipeline.plan import ObjectPlan, State
 from outbox_pipeline.postgres import server_major
-from outbox_pipeline.provision import publications, server, tables
+from outbox_pipeline.provision import debezium_connector, publications, server, tables
 
 LONG_TRANSACTION_SECONDS = 600.0
 # Kinds of which any difference can lose rows or stop everything.
-_VITAL = frozenset({server.KIND, publications.KIND, slots.KIND, "connector"})
+_VITAL = frozenset({server.KIND, publications.KIND, slots.KIND, debezium_connector.KIND})
 _PRESENT_BUT_WORTH_A_WORD = "outboxctl plan"
 
 
@@ -71,7 +71,8 @@ class Report:
 def examine(conn: psycopg.Connection[TupleRow], client: ConnectClient, definition: Definition) -> Report:
     """Look at everything and report. Changes nothing; takes no lock beyond reading catalogs.
 
-    Raises Unreachable only for PostgreSQL; Kafka and Connect that do not answer become `unseen`.
+    Raises Unreachable only for PostgreSQL; Kafka and Connect that do not answer become `unseen`, after
+    one time-out for both.
     """
     plan = provision.look(conn, client, definition)
     found = [finding for planned in plan.objects for finding in _of_plan(planned)]
@@ -79,10 +80,10 @@ def examine(conn: psycopg.Connection[TupleRow], client: ConnectClient, definitio
     found += _of_slot(conn, definition)
     found += _of_ticker(conn, definition)
     unseen = [f"{planned.kind} {planned.name}: {planned.why}" for planned in plan.objects if planned.unseen]
-    try:
-        found += _of_connector(conn, client, definition)
-    except OutboxError as error:
-        if not unseen:
+    if not any(planned.unseen for planned in plan.objects if planned.kind == debezium_connector.KIND):
+        try:
+            found += _of_connector(conn, client, definition)
+        except OutboxError as error:
             unseen.append(str(error))
     unique = dict.fromkeys(found)
     order = list(Severity)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -13,7 +14,8 @@ from psycopg.conninfo import make_conninfo
 
 from fix_provision import PASSWORD, Pipeline
 from fix_stack import Stack
-from outbox_pipeline import topics
+from outbox_pipeline import doctor, topics
+from outbox_pipeline.connect.client import ConnectClient
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack
@@ -256,6 +258,23 @@ def test_without_connect_the_rest_is_still_looked_at(pipeline: Pipeline) -> None
     applied = deaf.run("apply", "--no-wait")
     assert applied.code == 6
     assert "topic" in applied.err, "everything before it was made"
+
+
+def test_a_worker_that_does_not_answer_is_asked_once(untouched: Pipeline) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, untouched.site.admin() as conn:
+        silent.settimeout(PATIENCE_SECONDS)
+        definition = untouched.changed(
+            connect={"url": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        ).site.definition
+        with ConnectClient(definition.connect, timeout=0.2) as client:
+            report = doctor.examine(conn, client, definition)
+        silent.accept()[0].close()
+        silent.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+    assert report.exit_code == 5
+    [unseen] = report.unseen
+    assert "no answer to GET /connector-plugins within 0.2 s" in unseen
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from outbox_pipeline.provision import proof
 APPLICATION_NAME = "outboxctl"
 # `plan` and `apply` must not hang for a minute on a worker that is not there.
 CONNECT_PATIENCE_SECONDS = 10.0
+LOOK_SECONDS = 15.0  # for one answer of Connect; a worker that has lost Kafka gives none for 90 s
 
 _COLOURS = {State.PRESENT: "green", State.MISSING: "yellow", State.DIFFERENT: "yellow", State.BLOCKED: "red"}
 
@@ -44,7 +45,9 @@ def systems(definition: Definition) -> Iterator[tuple[psycopg.Connection[TupleRo
             postgres.connect(
                 definition.postgres.admin, application_name=APPLICATION_NAME, dbname=database
             ) as conn,
-            ConnectClient(definition.connect, patience=CONNECT_PATIENCE_SECONDS) as client,
+            ConnectClient(
+                definition.connect, timeout=LOOK_SECONDS, patience=CONNECT_PATIENCE_SECONDS
+            ) as client,
         ):
             yield conn, client
     except psycopg.OperationalError as error:

@@ -38,8 +38,8 @@ __all__ = [
 ]
 
 DEBEZIUM_POSTGRES = "io.debezium.connector.postgresql.PostgresConnector"
-TIMEOUT_SECONDS = 30.0
-VALIDATE_SECONDS = 100.0  # validation asks the database; the worker itself gives up after 90 s
+TIMEOUT_SECONDS = 30.0  # for an answer to a question
+CHANGE_SECONDS = 100.0  # validation asks the database; the worker itself gives up after 90 s
 PATIENCE_SECONDS = 60.0  # how long a rebalance may take
 VISIBLE_SECONDS = 15.0  # how long a change may take to reach every worker
 
@@ -116,7 +116,7 @@ class ConnectClient:
         Raises Failed when it exists already or Connect refuses the configuration.
         """
         body = {"name": name, "config": dict(config), "initial_state": initial_state}
-        self._accepted(name, self._http.send("POST", "/connectors", body=body, timeout=VALIDATE_SECONDS))
+        self._accepted(name, self._http.send("POST", "/connectors", body=body, timeout=CHANGE_SECONDS))
         self._until(lambda: self.config(name) is not None, f"connector {name} was created but is not visible")
 
     def put_config(self, name: str, config: Mapping[str, str]) -> bool:
@@ -125,7 +125,7 @@ class ConnectClient:
         The task restarts only if the configuration really changed. A STOPPED connector stays so.
         Raises Failed when Connect refuses the configuration; the old one then stays in force.
         """
-        answer = self._http.send("PUT", f"{_path(name)}/config", body=dict(config), timeout=VALIDATE_SECONDS)
+        answer = self._http.send("PUT", f"{_path(name)}/config", body=dict(config), timeout=CHANGE_SECONDS)
         self._accepted(name, answer)
         self._until(lambda: self.config(name) is not None, f"connector {name} was created but is not visible")
         return answer.status == 201
@@ -143,7 +143,7 @@ class ConnectClient:
         body = {"name": "validation", **config}
         path = f"/connector-plugins/{quote(class_name, safe='')}/config/validate"
         try:
-            answer = self._http.send("PUT", path, body=body, timeout=VALIDATE_SECONDS)
+            answer = self._http.send("PUT", path, body=body, timeout=CHANGE_SECONDS)
         except Failed as error:
             if class_name in error.problem:
                 return (FieldError("connector.class", error.problem),)
@@ -256,7 +256,9 @@ class ConnectClient:
         """Send a request about a connector that must exist; wait while a new one is not known everywhere."""
         deadline, delays = self._clock() + VISIBLE_SECONDS, growing_delays()
         while True:
-            answer = self._http.send(method, _path(name) + suffix, body=body, params=params)
+            answer = self._http.send(
+                method, _path(name) + suffix, body=body, params=params, timeout=CHANGE_SECONDS
+            )
             if answer.status < 400 or answer.status in accept:
                 return answer
             if answer.status != 404:

@@ -128,8 +128,10 @@ class Transport:
                 "check connect.auth.ca_file, and connect.auth.cert_file where the server asks for one",
             ) from error
         except requests.exceptions.ReadTimeout as error:
-            problem = f"no answer to {method} {path} within {timeout:.0f} s"
-            raise self._unreachable(problem, "look at the worker's log") from error
+            problem = f"no answer to {method} {path} within {timeout:g} s"
+            raise self._unreachable(
+                problem, "look at the worker's log: without its Kafka it does not answer"
+            ) from error
         except requests.exceptions.RequestException as error:
             problem = f"does not answer: {_reason(error)}"
             raise self._unreachable(problem, "check connect.url and that the worker runs") from error

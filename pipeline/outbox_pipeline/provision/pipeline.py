@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,6 +18,7 @@ from outbox_pipeline.errors import Failed, OutboxError, Unreachable
 from outbox_pipeline.plan import ObjectPlan, Plan, State, blocked
 from outbox_pipeline.postgres import server_major
 from outbox_pipeline.provision import (
+    beside,
     debezium_connector,
     event_topics,
     publications,
@@ -31,6 +32,7 @@ from outbox_pipeline.topics import TopicState
 Say = Callable[[str], None]
 
 LOCK_TIMEOUT_SECONDS = 10.0  # how long DDL queues for a lock, with every writer queueing behind it
+_ABROAD = (event_topics.KIND, debezium_connector.KIND)  # outside of PostgreSQL; the last ones, in this order
 SLOT_TIMEOUT_SECONDS = 120.0  # how long a new slot waits for a transaction that is open
 
 
@@ -128,22 +130,31 @@ def look(
 ) -> Plan:
     """Look at every object and say what differs. Changes nothing.
 
-    Where Kafka or Connect does not answer, their objects are blocked with the reason (`unseen`).
+    Asks PostgreSQL, Kafka and Connect side by side, so that one that is silent costs its time-out and no
+    more. Where Kafka or Connect does not answer, their objects are blocked with the reason (`unseen`).
     """
+    todo = tuple(parts(conn, client, definition, add_partitions=add_partitions))
+    abroad = [
+        beside.start(partial(_look_from_afar, [part for part in todo if part.kind == kind]))
+        for kind in _ABROAD
+    ]
+    found = [part.look() for part in todo if part.kind not in _ABROAD]
+    return Plan((*found, *(planned for looked in abroad for planned in looked.result())))
+
+
+def _look_from_afar(todo: Sequence[Part]) -> tuple[ObjectPlan, ...]:
+    """Look at the objects of one system; when it does not answer, it is not asked again for the others."""
     found: list[ObjectPlan] = []
-    silent: dict[str, OutboxError] = {}
-    for part in parts(conn, client, definition, add_partitions=add_partitions):
-        if part.kind in silent:
-            found.append(_unseen(part, silent[part.kind]))
-            continue
-        try:
-            found.append(part.look())
-        except Unreachable as error:
-            if part.kind not in (event_topics.KIND, debezium_connector.KIND):
-                raise
-            silent[part.kind] = error
-            found.append(_unseen(part, error))
-    return Plan(tuple(found))
+    silent: Unreachable | None = None
+    for part in todo:
+        if silent is None:
+            try:
+                found.append(part.look())
+                continue
+            except Unreachable as error:
+                silent = error
+        found.append(_unseen(part, silent))
+    return tuple(found)
 
 
 def _unticked(planned: ObjectPlan) -> ObjectPlan:
