@@ -9,7 +9,7 @@ no row of the outbox is in a topic.
 from __future__ import annotations
 
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import LiteralString
@@ -54,7 +54,9 @@ def standing(conn: Connection, definition: Definition) -> Road | None:
 
 def write(conn: Connection, definition: Definition, road: Road, why: str) -> None:
     """Write down whose the outbox is. Does nothing for the relay while there is a slot."""
-    _run(conn, definition, "road_create")
+    # Two that create a table at once: IF NOT EXISTS lets the second fail on the catalog's own index.
+    with suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable), conn.transaction():
+        _run(conn, definition, "road_create")
     _run(conn, definition, "road_write", road=road, why=why, slot=definition.postgres.slot)
 
 
