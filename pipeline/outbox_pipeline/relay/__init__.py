@@ -18,8 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Event
 
+import psycopg
+
 from outbox_connectors.definition import Definition
 from outbox_pipeline import postgres
+from outbox_pipeline.errors import Unreachable
 from outbox_pipeline.relay import guard
 from outbox_pipeline.relay.counters import Counters
 from outbox_pipeline.relay.names import names_of
@@ -47,12 +50,15 @@ def run(
     returns. Raises Failed (not set up), Refused (a connector or another pipeline reads the same
     outbox) and Unreachable; a server that goes away later is waited for.
     """
-    with postgres.connect(
-        definition.postgres.admin,
-        application_name="outboxctl relay",
-        dbname=definition.postgres.connector.database,
-    ) as conn:
-        shards = guard.check(conn, definition, settings)
+    database = definition.postgres.connector.database
+    try:
+        with postgres.connect(
+            definition.postgres.admin, application_name="outboxctl relay", dbname=database
+        ) as conn:
+            shards = guard.check(conn, definition, settings)
+    except psycopg.OperationalError as error:
+        problem = " ".join((error.diag.message_primary or str(error)).split())
+        raise Unreachable(problem, where=f"PostgreSQL, database {database}", remedy="run it again") from error
     waiter = waiter or Waiter()
     if settings.workers > 1:
         return supervise(definition, shards, settings, say=say, stop=stop, waiter=waiter)
