@@ -182,7 +182,13 @@ class Wanted:
 def find(conn: psycopg.Connection[Any], wanted: Wanted, table: str) -> list[dict[str, Any]]:
     """Read dead letters, oldest first."""
     cursor = psycopg.Cursor(conn, row_factory=dict_row)
-    values = {
+    statement = sql.compose("list_dead_letters", dead_letter=sql.dead_letter(table))
+    return cursor.execute(statement, values_of(wanted)).fetchall()
+
+
+def values_of(wanted: Wanted) -> dict[str, object]:
+    """Give the values of a statement's filters."""
+    return {
         "consumer": wanted.consumer,
         "event_type": wanted.event_type,
         "key": None if wanted.key is None else wanted.key.encode(),
@@ -191,8 +197,6 @@ def find(conn: psycopg.Connection[Any], wanted: Wanted, table: str) -> list[dict
         "error": wanted.error,
         "limit": wanted.limit,
     }
-    cursor.execute(sql.compose("list_dead_letters", dead_letter=sql.dead_letter(table)), values)
-    return cursor.fetchall()
 
 
 def redrive(conn: psycopg.Connection[Any], positions: Sequence[int], table: str, rate: float) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from outbox_consumers.dead_letter import message_of
+from outbox_consumers.dead_letter import Wanted, message_of, values_of
 from outbox_consumers.durable import tables
 from outbox_consumers.event import Event
 from outbox_consumers.inbox import cursor_of
@@ -28,33 +28,34 @@ class DeadJob:
     error: str
 
 
-def find(
-    conn: psycopg.Connection[Any], consumer: str, table: str, event_type: str | None, limit: int | None
-) -> list[DeadJob]:
-    """Read dead jobs, the longest dead first."""
+def dead_job(found: dict[str, Any]) -> DeadJob:
+    """Make a dead job of its row."""
+    return DeadJob(
+        found["position"],
+        Event.of(message_of(found)),
+        found["attempts"],
+        found["first_failed_at"],
+        found["last_failed_at"],
+        found["error"],
+    )
+
+
+def find(conn: psycopg.Connection[Any], wanted: Wanted, table: str) -> list[dict[str, Any]]:
+    """Read dead jobs, the longest dead first, in the columns that dead letters have."""
     cursor = psycopg.Cursor(conn, row_factory=dict_row)
-    values = {"consumer": consumer, "event_type": event_type, "limit": limit}
-    cursor.execute(tables.compose("durable_list_dead", table), values)
-    return [
-        DeadJob(
-            found["position"],
-            Event.of(message_of(found)),
-            found["attempts"],
-            found["created_at"],
-            found["ended_at"],
-            found["error"] or "",
-        )
-        for found in cursor
-    ]
+    return cursor.execute(tables.compose("durable_list_dead", table), values_of(wanted)).fetchall()
 
 
-def redrive(conn: psycopg.Connection[Any], consumer: str, table: str, positions: Sequence[int]) -> int:
-    """Let dead jobs be tried again, in their old order; say how many there were."""
-    statement = tables.compose("durable_redrive", table)
-    return cursor_of(conn).execute(statement, {"consumer": consumer, "positions": list(positions)}).rowcount
+def redrive(conn: psycopg.Connection[Any], positions: Sequence[int], table: str, rate: float = 0) -> int:
+    """Let dead jobs be tried again, in their old order; say how many there were.
+
+    `rate` is how many become due per second, 0 for all at once. Commits when the connection does.
+    """
+    values = {"positions": list(positions), "interval": 1 / rate if rate else 0}
+    return cursor_of(conn).execute(tables.compose("durable_redrive", table), values).rowcount
 
 
-def discard(conn: psycopg.Connection[Any], consumer: str, table: str, positions: Sequence[int]) -> int:
+def discard(conn: psycopg.Connection[Any], positions: Sequence[int], table: str) -> int:
     """Forget dead jobs for good; say how many there were. Their ids stay claimed."""
-    statement = tables.compose("durable_discard", table)
-    return cursor_of(conn).execute(statement, {"consumer": consumer, "positions": list(positions)}).rowcount
+    values = {"positions": list(positions)}
+    return cursor_of(conn).execute(tables.compose("durable_discard", table), values).rowcount

@@ -8,18 +8,18 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
-from psycopg import errors, pq
-from psycopg.rows import tuple_row
+from psycopg import pq
 
 from outbox_connectors.definition import Secret
 from outbox_consumers.consumer import Consumer
-from outbox_consumers.durable import dead, tables
+from outbox_consumers.dead_letter import Wanted
+from outbox_consumers.durable import census, dead, tables
+from outbox_consumers.durable.census import Count
 from outbox_consumers.durable.counters import WorkCounters
 from outbox_consumers.durable.dead import DeadJob
 from outbox_consumers.durable.jobs import Job, Putting, missing
@@ -42,14 +42,6 @@ from outbox_consumers.upcasts import Upcast
 
 H = TypeVar("H", bound=Handler)
 U = TypeVar("U", bound=Upcast)
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """How many jobs are in one state, and the age of the oldest in seconds."""
-
-    jobs: int
-    oldest: float
 
 
 class DurableInbox:
@@ -319,28 +311,24 @@ class DurableInbox:
 
     def status(self, conn: psycopg.Connection[Any]) -> dict[str, Count]:
         """Count the jobs by state. Reads every row: for people and slow monitors."""
-        cursor = psycopg.Cursor(conn, row_factory=tuple_row)
-        try:
-            cursor.execute(tables.compose("durable_status", self._table), {"consumer": self.name})
-        except errors.UndefinedTable:
-            raise missing(self._table) from None
-        return {state: Count(jobs, oldest) for state, jobs, oldest in cursor}
+        return census.states(conn, self._table, self.name).get(self.name, {})
 
     def dead(
         self, conn: psycopg.Connection[Any], *, event_type: str | None = None, limit: int | None = None
     ) -> list[DeadJob]:
         """List jobs that were given up, the longest dead first."""
-        return dead.find(conn, self.name, self._table, event_type, limit)
+        wanted = Wanted(consumer=self.name, event_type=event_type, limit=limit)
+        return [dead.dead_job(found) for found in dead.find(conn, wanted, self._table)]
 
     def redrive(self, conn: psycopg.Connection[Any], jobs: Sequence[DeadJob]) -> int:
         """Let dead jobs be tried again, as if for the first time, in the caller's transaction."""
-        count = dead.redrive(conn, self.name, self._table, [job.position for job in jobs])
+        count = dead.redrive(conn, [job.position for job in jobs], self._table)
         self._putting.wake(conn)
         return count
 
     def discard(self, conn: psycopg.Connection[Any], jobs: Sequence[DeadJob]) -> int:
         """Forget dead jobs for good, in the caller's transaction. Their ids stay claimed."""
-        return dead.discard(conn, self.name, self._table, [job.position for job in jobs])
+        return dead.discard(conn, [job.position for job in jobs], self._table)
 
     def mend(self, conn: psycopg.Connection[Any]) -> int:
         """Set queues going whose head somebody has deleted by hand; say how many there were.

@@ -1,2 +1,2 @@
--- Forget dead jobs for good.
-DELETE FROM {job} WHERE consumer = %(consumer)s AND state = 'dead' AND position = ANY(%(positions)b::bigint[])
+-- Forget dead jobs for good. Their inbox rows stay, so they are not put in again.
+DELETE FROM {job} WHERE state = 'dead' AND position = ANY(%(positions)b::bigint[])

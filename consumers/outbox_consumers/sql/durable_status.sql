@@ -1,5 +1,6 @@
--- Count the jobs of a consumer by state, with the age of the oldest in seconds. Reads all of its rows.
-SELECT state, count(*) AS jobs, extract(epoch FROM now() - min(created_at))::float8 AS oldest
+-- Count the jobs of one consumer, or of all, by state, with the age of the oldest in seconds. Reads all of their rows.
+SELECT consumer, state, count(*) AS jobs, extract(epoch FROM now() - min(created_at))::float8 AS oldest
 FROM {job}
-WHERE consumer = %(consumer)s
-GROUP BY state
+WHERE %(consumer)s::text IS NULL OR consumer = %(consumer)s
+GROUP BY consumer, state
+ORDER BY consumer, state

@@ -1,4 +1,4 @@
-"""`outboxctl dead-letters`: look at events that consumers have given up, and decide."""
+"""`outboxctl dead-letters`: look at events and jobs that were given up, and decide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psycopg
 
 from outbox_connectors.definition import Secret
 from outbox_connectors.errors import Failed, UsageError
-from outbox_consumers import dead_letter
+from outbox_consumers import dead_letter, given_up
 from outbox_consumers.inbox import DEFAULT_TABLE, inbox_missing
 from outbox_pipeline import postgres
 from outbox_pipeline.cli import Invocation, outbox_dead_letters, output, pass_invocation
@@ -68,7 +68,7 @@ def _moment(text: str | None) -> datetime | None:
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """Look at events that consumers have given up: redrive or discard them."""
+    """Look at events and jobs that were given up: redrive or discard them."""
 
 
 dead_letters.add_command(outbox_dead_letters.outbox)
@@ -78,18 +78,18 @@ dead_letters.add_command(outbox_dead_letters.outbox)
 @_filters
 @pass_invocation
 def list_(invocation: Invocation, dsn: str, table: str, wanted: dead_letter.Wanted) -> None:
-    """List dead letters, oldest first."""
+    """List dead letters and dead jobs, oldest first."""
     with _session(dsn, "list") as conn:
         found = _find(conn, wanted, table)
     if invocation.json:
         output.json_document([_summary(letter) for letter in found])
         return
     rows = [
-        [f"{x['last_failed_at']:%Y-%m-%d %H:%M:%S}", x["consumer"], x["event_type"], _text(x["key"]) or "-",
-         str(x["event_id"]), str(x["attempts"]), _short(x["error"])]
+        [f"{x['last_failed_at']:%Y-%m-%d %H:%M:%S}", x["kind"], x["consumer"], x["event_type"],
+         _text(x["key"]) or "-", str(x["event_id"]), str(x["attempts"]), _short(x["error"])]
         for x in found
     ]  # fmt: skip
-    output.table(rows, ["FAILED", "CONSUMER", "TYPE", "KEY", "ID", "TRIES", "ERROR"])
+    output.table(rows, ["FAILED", "KIND", "CONSUMER", "TYPE", "KEY", "ID", "TRIES", "ERROR"])
 
 
 @dead_letters.command()
@@ -121,13 +121,13 @@ def redrive(
 ) -> None:
     """Give dead letters back to their consumer, with their old ids, in order per aggregate.
 
-    The running consumer takes them from its table within about a second. One that still fails comes
-    back here.
+    The running consumer takes them from its table within about a second, the workers of a durable inbox
+    their jobs. One that still fails comes back here.
     """
     with _session(dsn, "redrive") as conn, conn.transaction():
         found = _find(conn, wanted, table)
         if not dry_run and found:
-            dead_letter.redrive(conn, [x["position"] for x in found], table, rate)
+            given_up.redrive(conn, found, table, rate)
     _say(invocation, found, "redriven", dry_run)
 
 
@@ -146,7 +146,7 @@ def discard(
             if not yes:
                 click.confirm(f"Discard {len(found)} dead letters for good?", abort=True, err=True)
             with conn.transaction():
-                dead_letter.discard(conn, [x["position"] for x in found], table)
+                given_up.discard(conn, found, table)
     _say(invocation, found, "discarded", dry_run)
 
 
@@ -156,7 +156,7 @@ def _session(dsn: str, verb: str) -> psycopg.Connection:
 
 def _find(conn: psycopg.Connection, wanted: dead_letter.Wanted, table: str) -> list[dict[str, Any]]:
     try:
-        return dead_letter.find(conn, wanted, table)
+        return given_up.find(conn, wanted, table)
     except psycopg.errors.UndefinedTable:
         raise inbox_missing(f"{table}_dead_letter") from None
     except psycopg.errors.InsufficientPrivilege as error:
@@ -179,6 +179,7 @@ def _summary(letter: dict[str, Any]) -> dict[str, Any]:
 
 def _whole(letter: dict[str, Any]) -> dict[str, Any]:
     return {
+        "kind": letter["kind"],
         "consumer": letter["consumer"],
         "event_id": str(letter["event_id"]),
         "event_type": letter["event_type"],

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import click
@@ -62,11 +63,12 @@ def init(
 @click.option("--table", default=DEFAULT_TABLE, show_default=True, help="Name, with or without a schema.")
 @pass_invocation
 def status(invocation: Invocation, dsn: str, table: str) -> None:
-    """Show what the inbox holds: consumers, partitions, window. Reads the whole inbox."""
+    """Show what the inbox holds: consumers, partitions, window, jobs. Reads the whole inbox."""
     with _session(dsn, "status") as conn, _explained(table):
         parts = retention.partitions(conn, table)
         who = retention.consumers(conn, table)
         window = retention.window_start(conn, table)
+        queues = _queues(conn, table)
     since = retention.day_of(UUID(bytes=window)).isoformat() if window else None
     if invocation.json:
         output.json_document(
@@ -77,6 +79,7 @@ def status(invocation: Invocation, dsn: str, table: str) -> None:
                 "partitions": [
                     {"name": p.name, "day": p.day, "bytes": p.bytes, "rows": p.rows} for p in parts
                 ],
+                "queues": queues,
             }
         )
         return
@@ -92,6 +95,34 @@ def status(invocation: Invocation, dsn: str, table: str) -> None:
     )
     output.line()
     output.line(f"forgotten: everything before {since}" if since else "forgotten: nothing yet")
+    for queue in queues:
+        output.line()
+        output.line(f"jobs of {queue['consumer']}, {queue['workers']} workers at work")
+        output.table(
+            [
+                [state, f"{n['jobs']:,}", f"{n['oldest_seconds']:,.0f} s"]
+                for state, n in queue["states"].items()
+            ],
+            ["STATE", "JOBS", "OLDEST"],
+        )
+
+
+def _queues(conn: psycopg.Connection, table: str) -> list[dict[str, Any]]:
+    """Count the jobs of durable inboxes, if there are any."""
+    if durable.missing(conn, table):
+        return []
+    states, workers = durable.states(conn, table), durable.workers(conn, table)
+    return [
+        {
+            "consumer": consumer,
+            "workers": workers.get(consumer, 0),
+            "states": {
+                state: {"jobs": count.jobs, "oldest_seconds": round(count.oldest, 3)}
+                for state, count in states.get(consumer, {}).items()
+            },
+        }
+        for consumer in sorted({*states, *workers})
+    ]
 
 
 @inbox.command()

@@ -1,0 +1,53 @@
+"""For people: everything that was given up, dead letters of consumers and dead jobs of durable inboxes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import psycopg
+
+from outbox_consumers import dead_letter
+from outbox_consumers.dead_letter import Wanted
+from outbox_consumers.durable import dead, tables
+
+EVENT: Final = "event"
+JOB: Final = "job"
+
+
+def find(conn: psycopg.Connection[Any], wanted: Wanted, table: str) -> list[dict[str, Any]]:
+    """Read what was given up, the oldest first; `kind` says whether it is an event or a job."""
+    found = [{"kind": EVENT} | letter for letter in dead_letter.find(conn, wanted, table)]
+    if not tables.missing(conn, table):
+        found += [{"kind": JOB} | job for job in dead.find(conn, wanted, table)]
+        found.sort(key=lambda one: one["last_failed_at"])
+    return found[: wanted.limit]
+
+
+def redrive(
+    conn: psycopg.Connection[Any], found: Sequence[dict[str, Any]], table: str, rate: float = 0
+) -> None:
+    """Give these back to consumers and workers, which take them within about a second of the commit.
+
+    `rate` is how many become due per second, 0 for all at once. In order per key.
+    """
+    letters, jobs = _positions(found)
+    if letters:
+        dead_letter.redrive(conn, letters, table, rate)
+    if jobs:
+        dead.redrive(conn, jobs, table, rate)
+
+
+def discard(conn: psycopg.Connection[Any], found: Sequence[dict[str, Any]], table: str) -> None:
+    """Forget these for good; their ids count as handled. Commits when the connection does."""
+    letters, jobs = _positions(found)
+    if letters:
+        dead_letter.discard(conn, letters, table)
+    if jobs:
+        dead.discard(conn, jobs, table)
+
+
+def _positions(found: Sequence[dict[str, Any]]) -> tuple[list[int], list[int]]:
+    """Part letters from jobs."""
+    letters = [one["position"] for one in found if one["kind"] == EVENT]
+    return letters, [one["position"] for one in found if one["kind"] == JOB]

@@ -1,0 +1,2 @@
+-- Count the workers of each consumer whose lease holds.
+SELECT consumer, count(*) FROM {worker} WHERE alive_until > now() GROUP BY consumer
