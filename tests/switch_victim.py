@@ -28,7 +28,7 @@ POINTS: Final[dict[str, dict[str, tuple[Any, str, int]]]] = {
         "offset forgotten": (switch, "_stop_connector", 1),
         "second sweep": (switch.Sweep, "run", 2),
         "slot dropped": (switch, "_drop_slot", 1),
-        "road written": (road, "write", 2),
+        "road written": (road, "write", 1),
     },
     "cdc": {
         "slot made": (provision, "apply_postgres", 1),

@@ -27,7 +27,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import canary, messages, postgres, provision, road, slots
+from outbox_pipeline import canary, fence, provision, road, slots
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed, Refused
@@ -48,7 +48,6 @@ Say = Callable[[str], None]
 BATCH_ROWS = 5000
 PATIENCE_SECONDS = 180.0
 CANARY_SECONDS = 180.0
-LOCK_MILLISECONDS = "10000"
 BEGUN = -1  # a fence that is not set yet: the switch to the connector has begun
 
 
@@ -196,8 +195,8 @@ def to_cdc(conn: Connection, client: ConnectClient, definition: Definition, *, s
     place = _place(conn, definition)
     _check_history(place)
     with turn.hold(conn, definition.pipeline, say=say), _gate(place):
-        fence = place.run("switch_read_fence")
-        until = fence[0] if fence else None
+        found = place.run("switch_read_fence")
+        until = found[0] if found else None
         slot = slots.read(conn, definition.postgres.slot)
         if until is None and slot is not None and road.written(conn, definition) is not Road.RELAY:
             return _stay(conn, client, definition, say)
@@ -258,36 +257,13 @@ def _gate(place: _Place) -> Iterator[None]:
 
 
 def _set_fence(place: _Place) -> int:
-    """Mark a place that no transaction straddles, in the table and in the log, and move the slot to it."""
-    definition = place.definition
-    with (
-        postgres.connect(
-            definition.postgres.admin,
-            application_name="outboxctl switch",
-            dbname=definition.postgres.connector.database,
-        ) as other,
-        place.conn.transaction(),
-    ):
-        place.conn.execute(statements.get("prune_set_lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
-        place.run("switch_lock_outbox")
-        ends = place.run("switch_read_ends")
-        assert ends is not None
-        until, end = ends
-        # A commit of its own writes the log to disk up to here; a slot cannot move beyond that.
-        messages.emit(other, definition.heartbeat_prefix, "switch", transactional=True)
-        moved = {"slot": definition.postgres.slot, "lsn": end}
-        try:
-            place.conn.execute(statements.get("switch_advance_slot"), moved)
-        except psycopg.errors.ObjectInUse as error:
-            raise Refused(
-                "somebody reads the slot already",
-                where=f"slot {definition.postgres.slot}",
-                remedy="stop it (outboxctl connectors stop), then switch again",
-            ) from error
+    """Mark where the relay's rows end, move the slot there, and write both down at once."""
+
+    def note(until: int) -> None:
         place.run("switch_write_fence", until=until)
-        road.write(place.conn, definition, Road.CDC, "switch to cdc")
-    assert isinstance(until, int)
-    return until
+        road.write(place.conn, place.definition, Road.CDC, "switch to cdc")
+
+    return fence.place(place.conn, place.definition, note)
 
 
 def _drain(place: _Place, until: int, say: Say) -> int:

@@ -53,7 +53,7 @@ def test_every_statement_is_understood(site: Site) -> None:
             conn.execute(statement)
         conn.execute(
             "CREATE TABLE x (id bigint, event_id uuid, consumer text, reason text, selection text,"
-            " events bigint)"
+            " events bigint, road text, why text, only_row boolean, since timestamptz)"
         )  # what other names stand for
         for statement in relay_ddl(site):
             conn.execute(statement)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import psycopg
@@ -30,6 +30,7 @@ __all__ = ["Books", "Inbox", "audit"]
 
 Connection = psycopg.Connection[TupleRow]
 LOOK_SECONDS = 0.5
+SLACK = timedelta(hours=1)  # between the time of an event and that of its record
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,10 @@ def audit(
 ) -> Books:
     """Compare the ids of outbox, topics and inbox.
 
-    `since` looks only at events that occurred later. Where a relay deletes what it has published, the
-    outbox holds only what is still to be delivered, so nothing can be unexpected. Temporary files
-    take 16 bytes per id and source. Raises Unreachable.
+    `since` looks only at events that occurred later, by their own time; where the clocks of writers and
+    brokers differ so much that a record is not found near it, the topics are read from their beginning.
+    Where a relay deletes what it has published, the outbox holds only what is still to be delivered, so
+    nothing can be unexpected. Temporary files take 16 bytes per id and source. Raises Unreachable.
     """
     names = names_of(definition)
     live = schema.read(conn, names)
@@ -65,19 +67,24 @@ def audit(
     kept = live.history or not live.settings
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="outbox-audit-")))
-        written, delivered = (opened.enter_context(Spool(folder / name)) for name in ("written", "delivered"))
+        written = opened.enter_context(Spool(folder / "written"))
         rows.read(conn, tables, since, written)
         say(f"{written.count:,} rows read")
-        topics = opened.enter_context(Topics(definition, begin=since, since=since))
-        for chunk in topics.to_the_end():
-            delivered.add(chunk)
-        say(f"{delivered.count:,} records read")
-        applied = None
-        if inbox is not None:
-            applied = opened.enter_context(Spool(folder / "applied"))
-            rows.read_applied(inbox.conn, identifier(inbox.table), inbox.consumer, applied)
-            say(f"{applied.count:,} applied ids read")
-        books = _compare(written, delivered, applied, kept=kept)
+        begins = [None] if since is None else [since - SLACK, None]
+        for number, begin in enumerate(begins):
+            topics = opened.enter_context(Topics(definition, begin=begin, since=since))
+            delivered = opened.enter_context(Spool(folder / f"delivered-{number}"))
+            for chunk in topics.to_the_end():
+                delivered.add(chunk)
+            say(f"{delivered.count:,} records read")
+            applied = None
+            if inbox is not None:
+                applied = opened.enter_context(Spool(folder / f"applied-{number}"))
+                rows.read_applied(inbox.conn, identifier(inbox.table), inbox.consumer, applied)
+                say(f"{applied.count:,} applied ids read")
+            books = _compare(written, delivered, applied, kept=kept)
+            if not books.missing:
+                break
         deadline = clock() + settle_seconds
         while books.missing and clock() < deadline:
             books.arrived(topics.more(LOOK_SECONDS))

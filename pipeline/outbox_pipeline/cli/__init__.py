@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "send": ("send:send", "Write one event into the outbox."),
     "audit": ("audit:audit_", "Compare the ids of outbox, topics and inbox."),
     "replay": ("replay:replay_", "Publish retained events again, with the same ids."),
+    "recover": ("recover:recover_", "Mend a lost slot, a failover or a restore, and prove it by ids."),
     "switch": ("switch:switch_", "Hand a live outbox from the connector to the relay, or back."),
     "prune": ("prune:prune_", "Remove old rows of the outbox that are proven delivered."),
     "relay": ("relay:relay_", "Carry rows of the outbox to Kafka without Connect."),

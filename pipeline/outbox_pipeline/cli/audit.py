@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from uuid import UUID
 
 import click
 
 from outbox_connectors.definition import Secret, TableName
-from outbox_connectors.errors import UsageError
 from outbox_pipeline import audit, postgres
 from outbox_pipeline.cli import Invocation, output, pass_invocation
+from outbox_pipeline.cli.moments import moment
 
 SHOWN = 20
 
@@ -43,7 +42,7 @@ def audit_(
     too. Fit for a cron job: memory stays small however many events there are.
     """
     definition = invocation.definition()
-    moment = None if since is None else _moment(since)
+    begin = None if since is None else moment(since)
     with ExitStack() as opened:
         conn = opened.enter_context(
             postgres.connect(
@@ -58,7 +57,7 @@ def audit_(
             schema, _, name = inbox_table.rpartition(".")
             inbox = audit.Inbox(opened.enter_context(far), TableName(schema or "public", name), consumer)
         books = audit.audit(
-            conn, definition, since=moment, inbox=inbox, settle_seconds=settle, say=output.progress
+            conn, definition, since=begin, inbox=inbox, settle_seconds=settle, say=output.progress
         )
     if invocation.json:
         output.json_document(books.document())
@@ -81,11 +80,3 @@ def _show(books: audit.Books) -> None:
             output.line(f"{what} {UUID(bytes=one)}")
         if count > SHOWN:
             output.line(f"and {count - SHOWN:,} more {what}: --json lists them")
-
-
-def _moment(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"--since {text!r} is no time", remedy="write it as 2026-11-29T12:00:00Z") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -14,7 +14,7 @@ from outbox_pipeline.cli import Invocation, output, pass_invocation
 @click.option("--dry-run", is_flag=True, help="Find out what could be removed, remove nothing.")
 @pass_invocation
 def prune_(invocation: Invocation, dry_run: bool) -> int:
-    """Remove rows older than outbox.keep that are proven delivered, by id in the topics.
+    """Remove rows older than outbox.keep that are proven delivered: by the slot, and by id in the topics.
 
     Days of a partitioned outbox are dropped, other rows deleted in small batches. Refuses while an old
     snapshot would keep the deleted rows, and when nothing old can be proven.
@@ -32,8 +32,11 @@ def prune_(invocation: Invocation, dry_run: bool) -> int:
         return ExitCode.OK
     verb = "would be removed" if dry_run else "removed"
     output.line(
-        f"{done.rows:,} rows {verb}, {len(done.partitions)} days dropped, {done.freed_bytes:,} bytes freed"
+        f"{done.rows:,} rows {verb}, {len(done.partitions)} days dropped, {done.freed_bytes:,} bytes freed, "
+        f"{done.reusable_bytes:,} bytes for new rows"
     )
+    if done.stopped:
+        output.warning(f"stopped early: {done.stopped}")
     if done.unproven:
         output.warning(f"{done.unproven:,} old rows stay: no topic has them; run outboxctl audit")
     return ExitCode.OK

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TextIO
 from uuid import UUID
 
@@ -11,6 +10,7 @@ import click
 from outbox_connectors.errors import ExitCode, UsageError
 from outbox_pipeline import postgres, replay
 from outbox_pipeline.cli import Invocation, output, pass_invocation
+from outbox_pipeline.cli.moments import moment
 
 
 @click.command("replay")
@@ -44,7 +44,7 @@ def replay_(
     definition = invocation.definition()
     named = [*ids, *(_ids(ids_from) if ids_from else ())]
     kind, key = aggregate or (None, None)
-    selection = replay.Selection(named or None, _moment(since), kind, key)
+    selection = replay.Selection(named or None, moment(since) if since else None, kind, key)
     with postgres.connect(
         definition.postgres.admin,
         application_name="outboxctl replay",
@@ -69,13 +69,3 @@ def _ids(file: TextIO) -> list[UUID]:
             except ValueError:
                 raise UsageError(f"{line.strip()[:60]!r} is no id", where=f"{file.name}:{number}") from None
     return found
-
-
-def _moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"--since {text!r} is no time", remedy="write it as 2026-11-29T12:00:00Z") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -18,12 +18,20 @@ Connection = psycopg.Connection[TupleRow]
 PAGES: Final = 4096  # of 8 kB: read at once, so that the answer stays small
 
 
-def read(conn: Connection, tables: Sequence[sql.Identifier], since: datetime | None, into: Spool) -> None:
-    """Read the ids of rows from one snapshot of all tables; `since`: only of events that occurred later.
+def read(
+    conn: Connection,
+    tables: Sequence[sql.Identifier],
+    since: datetime | None,
+    into: Spool,
+    *,
+    until: int | None = None,
+) -> None:
+    """Read the ids of rows from one snapshot of all tables.
 
-    Uses a transaction of its own, read only. Raises psycopg errors.
+    `since`: only of events that occurred later; `until`: only of rows up to this position. Uses a
+    transaction of its own, read only. Raises psycopg errors.
     """
-    _read(conn, "ids_read_rows", tables, {"since": since}, into)
+    _read(conn, "ids_read_rows", tables, {"since": since, "until": until}, into)
 
 
 def read_applied(conn: Connection, inbox: sql.Identifier, consumer: str | None, into: Spool) -> None:

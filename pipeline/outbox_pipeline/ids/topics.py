@@ -16,7 +16,7 @@ from outbox_pipeline import tail
 from outbox_pipeline.errors import Unreachable
 from outbox_pipeline.kafka import unreachable
 
-BATCH: Final = 10_000
+BATCH: Final = 2000
 METADATA_SECONDS: Final = 10.0
 SILENT_SECONDS: Final = 60.0  # in which a broker that works has something to say: a record or an end
 _ID, _OCCURRED_AT = HEADERS.index("id"), HEADERS.index("occurred_at")
@@ -44,6 +44,7 @@ class Topics:
             "auto.offset.reset": "earliest",
             "fetch.queue.backoff.ms": 10,
             "queued.max.messages.kbytes": 32_768,
+            "queued.min.messages": 20_000,
             "log_level": 2,
             "error_cb": self._reasons.append,
         }
@@ -106,6 +107,18 @@ class Topics:
             elif clock() - heard > SILENT_SECONDS:
                 raise unreachable(self._servers, self._reasons)
 
+    def trimmed(self) -> bool:
+        """Tell whether a partition no longer holds its first record. Raises Unreachable."""
+        self._assign()
+        try:
+            for at in self._next:
+                low, _ = self._consumer.get_watermark_offsets(TopicPartition(*at), timeout=METADATA_SECONDS)
+                if low > 0:
+                    return True
+        except KafkaException as error:
+            raise unreachable(self._servers, self._reasons or [error.args[0]]) from error
+        return False
+
     def more(self, seconds: float) -> list[bytes]:
         """Read ids that are there now or arrive within `seconds`."""
         return self._ids(self._take(seconds))
@@ -123,11 +136,12 @@ class Topics:
             headers: Any = message.headers()
             try:
                 name, value = headers[_ID]
-                if name == "id" and (not since or headers[_OCCURRED_AT][1] >= since):
-                    take(unhexlify(value.replace(b"-", b"")))
+                packed = value.replace(b"-", b"")
+                if name == "id" and len(packed) == 32 and (not since or headers[_OCCURRED_AT][1] >= since):
+                    take(unhexlify(packed))
             except (TypeError, ValueError, AttributeError, IndexError):
                 self._check(message)  # no headers, or others: an end, an error, somebody else's record
-        return [one for one in found if len(one) == 16]
+        return found
 
     def _check(self, message: Message) -> None:
         error = message.error()
