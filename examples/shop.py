@@ -89,14 +89,16 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="orders in a transaction")
     parser.add_argument("--run", metavar="NAME", help="becomes the events' correlation_id")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    told_to_stop: list[int] = []
+    for stop in (signal.SIGTERM, signal.SIGINT):  # the order at hand is finished first
+        signal.signal(stop, lambda number, frame: told_to_stop.append(number))
 
     committed = rolled_back = 0
     with psycopg.connect(autocommit=True) as conn:  # each transaction is opened by name, see above
         conn.execute(Path(__file__).with_name("shop.sql").read_bytes())
         for number in itertools.count(1):
             size = min(options.batch, (options.orders or sys.maxsize) - committed)
-            if size == 0:
+            if size == 0 or told_to_stop:
                 break
             totals = [random.randrange(1, 1000) for _ in range(size)]
             declined = number % DECLINED_EVERY == 0
@@ -110,8 +112,9 @@ def main() -> None:
                 rolled_back += size
             if number % 100 == 0:
                 print(f"shop: {committed} orders committed, {rolled_back} rolled back", flush=True)
-            if options.rate:
-                time.sleep(1 / options.rate)
+            due = time.monotonic() + 1 / options.rate if options.rate else 0.0
+            while not told_to_stop and (left := due - time.monotonic()) > 0:
+                time.sleep(min(left, 0.1))
     print(f"shop: {committed} orders committed, {rolled_back} rolled back", flush=True)
 
 

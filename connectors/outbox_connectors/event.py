@@ -11,20 +11,24 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Final, TypeAlias
 from uuid import UUID
 
 from outbox_connectors import record
 from outbox_connectors.definition import Payload
 from outbox_connectors.errors import EventError
-from outbox_connectors.record import Event, Json, Record
+from outbox_connectors.record import Event, Json, JsonText, Record
 
 _AGGREGATE_TYPE = re.compile(record.AGGREGATE_TYPE_PATTERN)
 # Python's JSON has the blanks and escapes that jsonb prints, and differs in one thing: jsonb prints
 # numbers without exponents. A float with one grows by less than this, 5e-324 being the longest.
 _EXPONENT = re.compile(r"\de[+-]")
 _GROWTH: Final = 350
+# jsonb keeps numbers as `numeric`: PostgreSQL docs, Numeric Types.
+_MAX_WEIGHT: Final = 131_071
+_MAX_SCALE: Final = 16_383
+_UNFIT: Final = "a number does not fit PostgreSQL's numeric"
 
 
 class UnsafeAggregateType(EventError):
@@ -85,7 +89,7 @@ def encode(event: Event, payload: Payload | None = None) -> Encoded:
     return Encoded(_payload(event.payload, payload), headers)
 
 
-def _payload(value: Json | bytes, kind: Payload | None) -> str | bytes | None:
+def _payload(value: Json | JsonText | bytes, kind: Payload | None) -> str | bytes | None:
     if value is None:
         return None
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -159,15 +163,18 @@ def _utf8(name: str, text: str) -> bytes:
         raise InvalidText(f"{name} contains a lone surrogate, which is not Unicode text") from None
 
 
-def json_text(name: str, value: Json, limit: int) -> str:
+def json_text(name: str, value: Json | JsonText, limit: int) -> str:
     """Write a JSON value for a jsonb column, refusing what PostgreSQL or the record limit refuses.
 
     The limit counts bytes of what jsonb prints, which is what travels. `name` is for the message.
     Raises InvalidJson, InvalidText and TooLarge.
     """
     try:
-        text = _written(value)
-        size = len(_utf8(name, text))
+        if isinstance(value, JsonText):
+            text, printed = value.text, jsonb_text(value.text)
+        else:
+            text = printed = _written(value)
+        size = len(_utf8(name, printed))
         if "\\u0000" in text and any("\0" in part for part in _strings(json.loads(text))):
             raise InvalidJson(f"{name} contains a NUL character, which PostgreSQL's jsonb cannot hold")
         if size + _GROWTH * len(_EXPONENT.findall(text)) > limit:
@@ -178,6 +185,8 @@ def json_text(name: str, value: Json, limit: int) -> str:
         raise InvalidJson(f"{name} is not JSON: {error}") from None
     except ValueError as error:
         raise InvalidJson(f"{name} is not JSON: {_reason(error)}") from None
+    except InvalidOperation:
+        raise InvalidJson(f"{name} is not JSON: {_UNFIT}") from None
     except RecursionError:
         raise InvalidJson(f"{name} is not JSON: nested too deeply") from None
     return text
@@ -209,6 +218,7 @@ def jsonb_text(text: str) -> str:
 
     Keys by length in bytes, then by bytes, the last of equal ones wins; one blank after `:` and `,`;
     numbers without exponent, digits as given (`1.50`, `1e3` is `1000`); escapes become characters.
+    Raises InvalidJson for a number that jsonb cannot hold, ValueError for what is no JSON.
     """
     tree: _Tree = json.loads(text, parse_float=Decimal, parse_int=Decimal, parse_constant=_no_constant)
     return "".join(_printed(tree))
@@ -250,6 +260,10 @@ def _key_order(key: str) -> tuple[int, bytes]:
 
 
 def _number(value: Decimal) -> str:
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int)  # JSON has no NaN
+    if exponent < -_MAX_SCALE or (value and value.adjusted() > _MAX_WEIGHT):
+        raise InvalidJson(_UNFIT)
     printed = format(value, "f")
     return printed.removeprefix("-") if not value else printed
 

@@ -18,6 +18,13 @@ from uuid import UUID
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
 
+@dataclass(frozen=True, slots=True)
+class JsonText:
+    """A JSON value that is written already. Its numbers keep every digit: no float comes in between."""
+
+    text: str
+
+
 class Place(StrEnum):
     """Where a column of the outbox table goes in the record."""
 
@@ -89,13 +96,13 @@ class Event:
     aggregate_type: str
     aggregate_id: str
     event_type: str
-    payload: Json | bytes
+    payload: Json | JsonText | bytes
     occurred_at: datetime
     event_version: int = 1
     traceparent: str | None = None
     correlation_id: str | None = None
     causation_id: str | None = None
-    headers: Json = None
+    headers: Json | JsonText = None
 
 
 @dataclass(frozen=True, slots=True)

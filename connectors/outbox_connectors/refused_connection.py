@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from outbox_connectors.errors import Unreachable
@@ -23,10 +24,13 @@ _REMEDIES: Final = (
     ("remaining connection slots", "close sessions or raise max_connections"),
     ("starting up", "wait until the server has started"),
     ("shutting down", "wait until the server is back"),
+    ("cannot be resolved", "check the host ({dsn}, PGHOST)"),
     ("could not translate host name", "check the host ({dsn}, PGHOST)"),
     ("refused", "check host and port ({dsn}, PGHOST, PGPORT) and that the server runs"),
     ("timeout", "check host, port and firewall ({dsn}, PGHOST, PGPORT)"),
 )
+# psycopg's own words; it writes None for a host that PGHOST gave.
+_UNRESOLVED: Final = re.compile(r"failed to resolve host (?:None|'[^']*'): (?:\[Errno -?\d+\] )?([^;]*)")
 
 
 def unreachable(message: str, where: str, *, dsn: str, database: str, otherwise: str = "") -> Unreachable:
@@ -36,6 +40,6 @@ def unreachable(message: str, where: str, *, dsn: str, database: str, otherwise:
     message nobody knows.
     """
     lines = dict.fromkeys(" ".join(line.split()) for line in message.splitlines() if line.strip())
-    problem = "; ".join(lines)
+    problem = _UNRESOLVED.sub(r"the host's name cannot be resolved: \1", "; ".join(lines))
     remedy = next((advice for part, advice in _REMEDIES if part in problem), otherwise)
     return Unreachable(problem, where=where, remedy=remedy.format(dsn=dsn, database=database))

@@ -34,13 +34,14 @@ from uuid_utils.compat import uuid7
 
 from outbox_connectors.definition import TableName
 from outbox_connectors.event import Encoded, encode
-from outbox_connectors.record import Event, Json
+from outbox_connectors.record import Event, Json, JsonText
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import EventError, UsageError
 
 __all__ = [
     "Event",
     "EventError",
+    "JsonText",
     "add",
     "add_async",
     "add_many",
@@ -71,9 +72,9 @@ def event(
     aggregate_type: str,
     aggregate_id: str,
     event_type: str,
-    payload: Json | bytes,
+    payload: Json | JsonText | bytes,
     event_version: int = 1,
-    headers: Json = None,
+    headers: Json | JsonText = None,
     correlation_id: str | None = None,
     causation_id: str | None = None,
     traceparent: str | None = None,
@@ -102,9 +103,9 @@ def add(
     aggregate_type: str,
     aggregate_id: str,
     event_type: str,
-    payload: Json | bytes,
+    payload: Json | JsonText | bytes,
     event_version: int = 1,
-    headers: Json = None,
+    headers: Json | JsonText = None,
     correlation_id: str | None = None,
     causation_id: str | None = None,
     traceparent: str | None = None,
@@ -116,11 +117,12 @@ def add(
     """Write one event in the caller's transaction and return its id. Never commits.
 
     `aggregate_type` chooses the topic, `aggregate_id` is the record's key: events of one aggregate
-    keep the order of their commits. `payload` is a JSON value, bytes for an outbox with a bytea
-    column, or None for a tombstone. `event_id` makes a retried request write the same event again,
-    which the primary key refuses; None makes a new UUIDv7. `occurred_at` None is now, by this
-    machine's clock. `traceparent` None stays NULL: nothing reads an ambient trace context.
-    Raises EventError (nothing was sent) and UsageError in autocommit mode; psycopg's errors pass through.
+    keep the order of their commits. `payload` is a JSON value (JsonText where it is written already),
+    bytes for an outbox with a bytea column, or None for a tombstone. `event_id` makes a retried request
+    write the same event again, which the primary key refuses; None makes a new UUIDv7. `occurred_at`
+    None is now, by this machine's clock. `traceparent` None stays NULL: nothing reads an ambient trace
+    context. Raises EventError (nothing was sent) and UsageError in autocommit mode; psycopg's errors
+    pass through.
     """
     one = event(
         aggregate_type=aggregate_type,
@@ -149,9 +151,9 @@ async def add_async(
     aggregate_type: str,
     aggregate_id: str,
     event_type: str,
-    payload: Json | bytes,
+    payload: Json | JsonText | bytes,
     event_version: int = 1,
-    headers: Json = None,
+    headers: Json | JsonText = None,
     correlation_id: str | None = None,
     causation_id: str | None = None,
     traceparent: str | None = None,

@@ -157,8 +157,11 @@ def test_send_and_tail(pipeline: Road, stack: Stack, database: Database, tmp_pat
     second = json.loads(control.run("--json", "send", "order", "42", "OrderForgotten", "--null"))["id"]
     third = control.run(
         *("send", "payment", "7", "Paid", "-", "--headers", '{"tenant": "acme"}', "--correlation-id", "c-1"),
-        given='{"paid": true}',
+        given='{"paid": 12345678901234567890.123, "limit": 1e400}',
     ).strip()
+    with database.connect() as conn:
+        stored = conn.execute("SELECT payload::text FROM outbox WHERE id = %s", (third,)).fetchone()
+    assert stored == (f'{{"paid": 12345678901234567890.123, "limit": 1{"0" * 400}}}',)
 
     out, _ = live.communicate(
         timeout=PATIENCE_SECONDS

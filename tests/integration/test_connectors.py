@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,17 @@ def test_a_failed_task_shows_the_line_that_matters_and_is_restarted_alone(pipeli
     pipeline.conn.execute(f'CREATE PUBLICATION "{publication}" FOR TABLE outbox'.encode())
     ran = pipeline.outboxctl("restart", "--failed", "--wait", "1")
     assert until(lambda: pipeline.outboxctl("status").code == 0), ran.text
+
+
+def test_a_restart_is_refused_where_the_guard_cannot_look(pipeline: Pipeline) -> None:
+    pipeline.register()
+    blind = replace(pipeline, environ={**pipeline.environ, "PGPORT": "1"})
+    ran = blind.outboxctl("restart")
+    assert ran.code == 7, ran.text
+    assert "cannot be compared: PostgreSQL at" in ran.err
+    assert "restart --force" in ran.err
+    ran = blind.outboxctl("restart", "--force", "--wait", "0")
+    assert ran.code == 0, ran.text
 
 
 def test_what_is_not_there_says_what_is(pipeline: Pipeline) -> None:

@@ -20,7 +20,7 @@ from outbox_pipeline.cli.connect_target import (
 )
 from outbox_pipeline.connect import offsets, registration, restart_guard
 from outbox_pipeline.connect.client import ConnectorStatus
-from outbox_pipeline.errors import Failed, Unreachable
+from outbox_pipeline.errors import Failed, Refused, Unreachable
 
 
 @click.command()
@@ -160,15 +160,17 @@ def _nothing_failed(invocation: Invocation, status: ConnectorStatus) -> int:
 
 
 def _preflight(target: Target, action: str) -> None:
-    """Refuse a start that would lose rows or fail; warn where the database cannot be asked."""
-    restart_guard.protect(target.client, target.name, action, target.database)
+    """Refuse a start that would lose rows or fail, and one of which the database cannot be asked."""
     config = target.config()
     try:
+        restart_guard.protect(target.client, target.name, action, target.database)
         with target.database(config.get("database.dbname", "")) as conn:
             positions = offsets.read(conn, config, target.client.offsets(target.name))
     except Unreachable as error:
-        output.warning(f"slot and stored offset were not compared: {error}")
-        return
+        raise Refused(
+            f"{action} of connector {target.name} refused, slot and offset cannot be compared: {error}",
+            remedy=f"bring PostgreSQL back, or {action} --force",
+        ) from error
     offsets.refuse_unsafe_start(action, positions)
 
 

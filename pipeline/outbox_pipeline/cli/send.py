@@ -14,7 +14,7 @@ import psycopg
 from outbox_connectors import event as contract
 from outbox_connectors.definition import Definition, Payload
 from outbox_connectors.errors import ExitCode, Failed, UsageError
-from outbox_connectors.record import Event, Json
+from outbox_connectors.record import Event, JsonText
 from outbox_pipeline import outbox, postgres, tail
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 
@@ -134,7 +134,7 @@ def _show(invocation: Invocation, definition: Definition, event: Event, dry_run:
         output.line(f"header {name}: {'(null)' if raw is None else tail.harmless(raw.decode())}")
 
 
-def _payload(argument: str | None, tombstone: bool, kind: Payload) -> Json | bytes:
+def _payload(argument: str | None, tombstone: bool, kind: Payload) -> JsonText | bytes | None:
     if tombstone != (argument is None):
         raise UsageError(
             "a payload and --null exclude each other" if tombstone else "the payload is missing",
@@ -157,14 +157,18 @@ def _raw(argument: str) -> bytes:
         raise UsageError(f"cannot read the payload: {error.strerror}", where=argument[1:]) from error
 
 
-def _json(name: str, raw: str | bytes) -> Json:
+def _json(name: str, raw: str | bytes) -> JsonText | None:
+    """Check that a text is JSON, and pass it on as it is: a number never becomes a float on the way."""
     try:
-        value: Json = json.loads(raw)
+        text = raw if isinstance(raw, str) else raw.decode("utf-8-sig")
+        value = json.loads(text, parse_int=str, parse_float=str)
     except UnicodeDecodeError:
         raise UsageError(f"{name} is not UTF-8") from None
+    except RecursionError:
+        raise UsageError(f"{name} is nested too deeply") from None
     except ValueError as error:
         raise UsageError(f"{name} is not JSON: {error}", remedy="""quote it, like '{"total": 1}'""") from None
-    return value
+    return None if value is None else JsonText(text)
 
 
 def _moment(written: str) -> datetime:

@@ -18,6 +18,7 @@ from outbox_connectors import record
 from outbox_connectors.definition import Payload
 from outbox_connectors.errors import EventError
 from outbox_connectors.event import (
+    Encoded,
     InvalidField,
     InvalidJson,
     InvalidText,
@@ -28,7 +29,7 @@ from outbox_connectors.event import (
     record_of,
     validate,
 )
-from outbox_connectors.record import Event
+from outbox_connectors.record import Event, JsonText
 
 GOOD = Event(
     id=uuid.UUID("0190a8a0-0000-7000-8000-000000000001"),
@@ -136,6 +137,36 @@ def test_numbers_that_jsonb_prints_at_length_count_at_length() -> None:
     assert len(json.dumps(numbers)) < record.MAX_PAYLOAD_BYTES / 10
     with pytest.raises(TooLarge, match=r"payload has 1,212,000 bytes"):
         validate(replace(GOOD, payload=numbers))
+
+
+@pytest.mark.parametrize(
+    ("written", "error"),
+    [
+        ("NaN", InvalidJson),
+        ('{"a": 1,}', InvalidJson),
+        (r'"\u0000"', InvalidJson),
+        (r'"\ud800"', InvalidText),
+        ("1e131072", InvalidJson),
+        ("1e-16384", InvalidJson),
+        ("1e99999999999999999999", InvalidJson),
+        ("[" * 200_000, InvalidJson),
+        ("[" + "1e131071," * 8 + "1]", TooLarge),
+    ],
+)
+def test_text_that_is_no_json_of_postgres_is_refused(written: str, error: type[EventError]) -> None:
+    with pytest.raises(error):
+        validate(replace(GOOD, payload=JsonText(written)))
+
+
+@pytest.mark.parametrize(
+    "written", ["12345678901234567890.123", "1.50", "1e400", "1e131071", "1e-16383", '{"a": [1e5]}']
+)
+def test_text_of_json_is_passed_on_to_the_last_digit(written: str) -> None:
+    event = replace(GOOD, payload=JsonText(written), headers=JsonText('{"n": 0.10}'))
+    assert encode(event) == Encoded(written, '{"n": 0.10}')
+    record = record_of(event, "orders")
+    assert record.value == jsonb_text(written).encode()
+    assert dict(record.headers)["headers"] == b'{"n": 0.10}'
 
 
 def test_json_keeps_its_characters() -> None:

@@ -25,3 +25,13 @@ def test_each_line_of_many_addresses_is_told_once() -> None:
     message = "host  a: connection refused\nhost  a: connection refused\n\thost b: timeout expired\n"
     error = unreachable(message, "PostgreSQL", dsn="", database="")
     assert error.problem == "host a: connection refused; host b: timeout expired"
+
+
+@pytest.mark.parametrize("host", ["None", "'db.invalid'"])
+def test_a_host_that_nobody_knows_is_named_by_its_place(host: str) -> None:
+    said = f"failed to resolve host {host}: [Errno -2] Name or service not known"
+    error = unreachable(said, "PostgreSQL at db.invalid:5432", dsn="postgres.admin", database="here")
+    assert str(error) == (
+        "PostgreSQL at db.invalid:5432: the host's name cannot be resolved: Name or service not known; "
+        "check the host (postgres.admin, PGHOST)"
+    )
