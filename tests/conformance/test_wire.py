@@ -1,4 +1,8 @@
-"""Byte for byte: a row of PostgreSQL through Debezium's EventRouter is the record that `record` says."""
+"""Byte for byte: the same rows, once through Debezium's EventRouter and once through the relay.
+
+Values are drawn by hypothesis beside the special ones of `rows`; the seed is printed and
+`OUTBOX_TEST_SEED` makes the same rows again. Both roads are also held to `record.row_record`.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,37 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, LiteralString
 
 import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from conformance.roads import Arrived, Road, road
+from conformance import strategies
+from conformance.roads import Arrived, Road, _arrived, road
 from conformance.rows import AGGREGATE_TYPES, json_text, largest, rows
+from fix_relay import NewRelayed, Relayed
 from fix_stack import Database, Stack
+from outbox_connectors.definition import Kafka
 from outbox_connectors.event import jsonb_text
 from outbox_connectors.record import HEADERS, Row, partition_of, row_record
+from waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
-COUNT = 330
+PARTITIONS = {"defaults": {"partitions": 6}}  # as many as a definition has that says nothing
+SPECIAL = 329
+DRAWN = 2500
+COUNT = SPECIAL + DRAWN + 1
 TYPES = ["uuid", "text", "text", "text", "int4", "PAYLOAD", "timestamptz", "text", "text", "text", "jsonb"]
+
+
+@pytest.fixture
+def from_seed() -> int:
+    seed = int(os.environ.get("OUTBOX_TEST_SEED", time.time_ns()))
+    print(f"OUTBOX_TEST_SEED={seed} makes the same rows again")
+    return seed
 
 
 def insert(conn: psycopg.Connection[TupleRow], made: Sequence[Row], payload: str) -> None:
@@ -53,68 +72,102 @@ def by_id(arrived: Sequence[Arrived]) -> dict[bytes | None, Arrived]:
     return found
 
 
-def compare(made: Road, expected: Sequence[Row], arrived: Sequence[Arrived]) -> None:
-    kafka = made.definition.kafka
+def rows_of(seed: int, *, binary: bool) -> list[Row]:
+    rng = random.Random(seed)
+    made = [*rows(rng, SPECIAL, binary=binary), *strategies.rows(DRAWN, seed, binary=binary)]
+    return [*made, largest(rng, binary=binary)]
+
+
+def relay(relayed: Relayed, made: Sequence[Row], payload: LiteralString) -> tuple[list[Row], list[Arrived]]:
+    """Insert rows, read them back, relay them, and read the records."""
+    with relayed.connect() as conn:
+        insert(conn, made, "bytea" if payload == "payload" else "jsonb")
+        expected = stored(conn, payload)
+    counters = relayed.until_empty("--workers", "2")
+    assert counters["published"] == len(made)
+    return expected, [_arrived(message) for message in relayed.read()]
+
+
+def check(kafka: Kafka, expected: Sequence[Row], arrived: Sequence[Arrived]) -> None:
+    """Hold the records of a road to what the rows say."""
     found = by_id(arrived)
     assert found.keys() == {row.id.encode() for row in expected}
-    for row in expected:
-        one = found[row.id.encode()]
-        assert one.record == row_record(row, kafka.topic_of(row.aggregate_type))
-        assert one.partition == partition_of(one.record.key, kafka.defaults.partitions)
-        assert tuple(name for name, _ in one.record.headers) == HEADERS
     order: dict[tuple[str, str], list[int]] = defaultdict(list)
     for row in expected:
-        order[row.aggregate_type, row.aggregate_id].append(found[row.id.encode()].offset)
+        one = found[row.id.encode()]
+        assert one.record == row_record(row, kafka.topic_of(row.aggregate_type)), row
+        assert one.partition == partition_of(one.record.key, kafka.defaults.partitions)
+        assert tuple(name for name, _ in one.record.headers) == HEADERS
+        order[row.aggregate_type, row.aggregate_id].append(one.offset)
     assert all(offsets == sorted(offsets) for offsets in order.values()), "an aggregate's order was broken"
+    assert {one.record.topic for one in arrived} == {kafka.topic_of(name) for name in AGGREGATE_TYPES}
+    assert any(one.record.value is None for one in arrived)
 
 
-@pytest.fixture
-def rng() -> random.Random:
-    seed = int(os.environ.get("OUTBOX_TEST_SEED", time.time_ns()))
-    print(f"OUTBOX_TEST_SEED={seed} makes the same rows again")
-    return random.Random(seed)
+def compare(debezium: Sequence[Arrived], relayed: Sequence[Arrived]) -> None:
+    """Hold the roads to each other: all that is not the topic's prefix or an offset."""
+    others = by_id(relayed)
+    assert len(debezium) == len(relayed) == COUNT
+    for one in debezium:
+        other = others[one.record.headers[0][1]]
+        assert replace(one.record, topic="") == replace(other.record, topic="")
+        assert one.partition == other.partition
 
 
-def test_jsonb_rows_through_the_ticker_profile(
-    stack: Stack, new_database: Callable[[Stack], Database], pipeline_name: str, rng: random.Random
+def test_jsonb_rows(
+    new_relayed: NewRelayed,  # in front, so that its roles go after all databases
+    stack: Stack,
+    new_database: Callable[[Stack], Database],
+    pipeline_name: str,
+    from_seed: int,
 ) -> None:
-    with road(stack, new_database(stack), pipeline_name) as made:
-        insert(made.conn, [*rows(rng, COUNT - 1, binary=False), largest(rng, binary=False)], "jsonb")
-        expected = stored(made.conn, "payload::text")
-        arrived = made.read(COUNT)
-        compare(made, expected, arrived)
-        assert {one.record.topic for one in arrived} == {
-            made.definition.kafka.topic_of(name) for name in AGGREGATE_TYPES
-        }
-        assert any(one.record.value is None for one in arrived)
+    made = rows_of(from_seed, binary=False)
+    relayed = new_relayed(kafka=PARTITIONS)
+    expected, by_relay = relay(relayed, made, "payload::text")
+    check(relayed.definition.kafka, expected, by_relay)
+    with road(stack, new_database(stack), pipeline_name) as other:
+        insert(other.conn, made, "jsonb")
+        assert stored(other.conn, "payload::text") == expected
+        by_debezium = other.read(COUNT)
+        check(other.definition.kafka, expected, by_debezium)
+    compare(by_debezium, by_relay)
 
 
-def test_bytea_rows_of_a_partitioned_outbox_through_the_heartbeat_profile(
-    stack: Stack, new_database: Callable[[Stack], Database], pipeline_name: str, rng: random.Random
+def test_bytea_rows_of_a_partitioned_outbox_with_heartbeats(
+    new_relayed: NewRelayed,  # in front, so that its roles go after all databases
+    stack: Stack,
+    new_database: Callable[[Stack], Database],
+    pipeline_name: str,
+    from_seed: int,
 ) -> None:
+    made = rows_of(from_seed, binary=True)
+    relayed = new_relayed(outbox={"payload": "bytea", "partition": "daily"}, kafka=PARTITIONS)
+    expected, by_relay = relay(relayed, made, "payload")
+    check(relayed.definition.kafka, expected, by_relay)
     extra = "outbox: {payload: bytea, partition: daily}\nwatch: {ticker: off}\n"
     quick = "  config: {heartbeat.interval.ms: 1000}\n"  # 10 s in the profile, which would be a long test
-    with road(stack, new_database(stack), pipeline_name, quick + extra) as made:
-        insert(made.conn, [*rows(rng, COUNT - 1, binary=True), largest(rng, binary=True)], "bytea")
-        expected = stored(made.conn, "payload")
-        compare(made, expected, made.read(COUNT))
-        made.conn.execute("CREATE TABLE public.unrelated AS SELECT generate_series(1, 1000)")
-        position = made.conn.execute("SELECT pg_current_wal_lsn()").fetchone()
+    with road(stack, new_database(stack), pipeline_name, quick + extra) as other:
+        insert(other.conn, made, "bytea")
+        assert stored(other.conn, "payload") == expected
+        by_debezium = other.read(COUNT)
+        check(other.definition.kafka, expected, by_debezium)
+        other.conn.execute("CREATE TABLE public.unrelated AS SELECT generate_series(1, 1000)")
+        position = other.conn.execute("SELECT pg_current_wal_lsn()").fetchone()
         assert position is not None
-        slot_passes(made, position[0])
+        slot_passes(other, position[0])
+    compare(by_debezium, by_relay)
 
 
 def slot_passes(made: Road, lsn: str) -> None:
     """Wait until the slot has moved past a position that no captured row has, by heartbeats alone."""
     query = "SELECT confirmed_flush_lsn >= %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
-    deadline = time.monotonic() + 60
-    while made.conn.execute(query, (lsn, made.definition.postgres.slot)).fetchone() != (True,):
-        assert time.monotonic() < deadline, "the slot did not move"
-        time.sleep(0.2)
+    values = (lsn, made.definition.postgres.slot)
+    until(lambda: made.conn.execute(query, values).fetchone() == (True,), "a move of the slot")
 
 
-def test_jsonb_text_prints_what_postgresql_prints(database: Database, rng: random.Random) -> None:
-    texts = [json_text(rng) for _ in range(3000)]
+def test_jsonb_text_prints_what_postgresql_prints(database: Database, from_seed: int) -> None:
+    rng = random.Random(from_seed)
+    texts = [json_text(rng) for _ in range(3000)] + list(strategies.drawn(strategies.JSON, 500, from_seed))
     with database.connect() as conn:
         query = "SELECT t, t::jsonb::text FROM unnest(%s::text[]) AS t"
         for text, printed in conn.execute(query, (texts,)):
