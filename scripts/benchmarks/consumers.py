@@ -45,7 +45,7 @@ def measure(servers: Servers, rounds: int, bulk_events: int, single_events: int,
     rates: dict[str, list[float]] = {}
     for topic, events, ways in plan:
         say(f"consumers: {events:,} records into {topic}")
-        _fill(servers, topic, events)
+        fill(servers, topic, events)
         for number in range(rounds):
             for way in rotated(ways, number):
                 say(f"consumers, round {number + 1} of {rounds}: {way}")
@@ -86,7 +86,7 @@ def _run(servers: Servers, way: str, topic: str, events: int) -> float:
     return float(done.stdout.split()[-1])
 
 
-def _fill(servers: Servers, topic: str, events: int) -> None:
+def fill(servers: Servers, topic: str, events: int) -> None:
     """Create a topic with so many records, all different, as the connector would have written them."""
     kafka = loading.load(DEFINITION_FILE, servers.environ).kafka
     topics.create(kafka, [TopicSpec(topic, PARTITIONS, 1, {})])

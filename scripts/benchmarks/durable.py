@@ -1,6 +1,7 @@
-"""How fast a durable inbox works off jobs, and whether taking them costs more when many wait.
+"""How fast a durable inbox receives and works off jobs, and whether taking them costs more when many wait.
 
-Run as a program it is one round: `python -m benchmarks.durable WAY JOBS` prints jobs per second.
+Run as a program it is one round: `python -m benchmarks.durable WAY JOBS` prints jobs per second, and
+`python -m benchmarks.durable TOPIC EVENTS` round trips per event and events per second.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import psycopg
 
+from benchmarks.consumers import fill
 from benchmarks.measures import Figure, Goal
 from benchmarks.rounds import Say, rotated
 from benchmarks.servers import Servers
@@ -24,7 +26,9 @@ from outbox_consumers.durable.queue import Queue
 
 DATABASE = "billing"
 EMPTY_WORK, INSERT_WORK = "jobs with empty handlers", "jobs with one INSERT each"
-GROWTH_WORK = "taking and ending 50 jobs"
+GROWTH_WORK, RECEIVE_WORK, TRIPS_WORK = "taking and ending 50 jobs", "receiving jobs", "receiving a job"
+RECEIVED = "from Kafka, with deduplication"
+TOPIC = "bench.durable"
 NO_KEY, KEYS = "in any order", "in order of 5,000 keys"
 ALONE, TOGETHER = "a transaction each", "quick ones together"
 FEW, MILLION = "nothing else waits", "1,000,000 others wait"
@@ -35,6 +39,7 @@ GOALS = (
     Goal(EMPTY_WORK, NO_KEY, at_least=5000, absolute=True),
     Goal(EMPTY_WORK, KEYS, at_least=5000, absolute=True),
     Goal(GROWTH_WORK, MILLION, at_most=2),
+    Goal(TRIPS_WORK, RECEIVED, at_most=0.1, absolute=True),
 )
 
 
@@ -48,7 +53,10 @@ def measure(servers: Servers, rounds: int, jobs: int, say: Say) -> list[Figure]:
         for way in rotated((NO_KEY, KEYS, ALONE, TOGETHER), number):
             say(f"durable inbox, round {number + 1} of {rounds}: {way}")
             share = jobs if way in (NO_KEY, KEYS) else jobs // 4
-            rates.setdefault(way, []).append(_run(servers, way, share))
+            rates.setdefault(way, []).append(_run(servers, way, share)[-1])
+    say(f"durable inbox: receiving {jobs:,} jobs")
+    fill(servers, TOPIC, jobs)
+    trips, rate = _run(servers, TOPIC, jobs)
     return [
         *(
             Figure(EMPTY_WORK, way, tuple(rates[way]), "jobs/s", more_is_better=True)
@@ -58,11 +66,14 @@ def measure(servers: Servers, rounds: int, jobs: int, say: Say) -> list[Figure]:
             Figure(INSERT_WORK, way, tuple(rates[way]), "jobs/s", more_is_better=True, reference=way == ALONE)
             for way in (ALONE, TOGETHER)
         ),
+        Figure(RECEIVE_WORK, RECEIVED, (rate,), "jobs/s", more_is_better=True),
+        Figure(TRIPS_WORK, RECEIVED, (trips,), "round trips", more_is_better=False),
         *_growth(servers, say),
     ]
 
 
-def _run(servers: Servers, way: str, jobs: int) -> float:
+def _run(servers: Servers, way: str, jobs: int) -> list[float]:
+    """Give the numbers that a round prints."""
     environ = {**os.environ, "BENCH_DSN": servers.dsn(DATABASE), "PYTHONPATH": sys.path[0]}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.durable", way, str(jobs)],
@@ -72,7 +83,7 @@ def _run(servers: Servers, way: str, jobs: int) -> float:
         text=True,
         timeout=PATIENCE_SECONDS,
     )
-    return float(done.stdout.split()[-1])
+    return [float(word) for word in done.stdout.split()]
 
 
 def _growth(servers: Servers, say: Say) -> list[Figure]:
@@ -145,6 +156,44 @@ def main(way: str, jobs: int) -> None:
     print(jobs / (ended[0] - begun))
 
 
+def receive(topic: str, events: int) -> None:
+    """Receive a topic, and print round trips per event and events per second, from the first to the last."""
+    dsn, bootstrap = os.environ["BENCH_DSN"], os.environ["OUTBOX_KAFKA_BOOTSTRAP"]
+    kafka = {"bootstrap.servers": bootstrap, "group.id": topic}
+    durable = DurableInbox("bench", dsn=dsn, kafka=kafka, topics=[topic])
+    durable.handler("OrderPlaced")(_nothing)
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("TRUNCATE inbox, inbox_job, inbox_worker")
+        conn.execute("CHECKPOINT")
+    receiver = threading.Thread(target=durable.receive, daemon=True)
+    trips = _counted(receiver)
+    receiver.start()
+    began = before = here = 0.0
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        while here < events:
+            time.sleep(0.02)
+            [(here,)] = conn.execute("SELECT count(*) FROM inbox_job").fetchall()
+            if here and not began:
+                began, before = time.perf_counter(), here
+    ended = time.perf_counter()
+    durable.stop()
+    receiver.join()
+    print(len(trips) / events, (events - before) / (ended - began) if events > before else 0)
+
+
+def _counted(thread: threading.Thread) -> list[None]:
+    """Count from now on what a thread says to the database."""
+    execute, trips = psycopg.Cursor.execute, list[None]()
+
+    def counted(self: Any, *arguments: Any, **named: Any) -> Any:
+        if threading.current_thread() is thread:
+            trips.append(None)
+        return execute(self, *arguments, **named)
+
+    psycopg.Cursor.execute = counted  # type: ignore[method-assign]  # the one way to see each of them
+    return trips
+
+
 def _key(way: str, number: int) -> str:
     return "" if way == NO_KEY else f"order-{number % 5000}"
 
@@ -167,4 +216,4 @@ def _stop_when_empty(dsn: str, stop: Callable[[], None], ended: list[float]) -> 
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    (receive if sys.argv[1] == TOPIC else main)(sys.argv[1], int(sys.argv[2]))

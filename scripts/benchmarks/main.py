@@ -13,7 +13,17 @@ from dataclasses import dataclass
 import psycopg
 from confluent_kafka import KafkaException
 
-from benchmarks import backlog, connector_configs, consumers, latency, loops, startup, table, watching
+from benchmarks import (
+    backlog,
+    connector_configs,
+    consumers,
+    durable,
+    latency,
+    loops,
+    startup,
+    table,
+    watching,
+)
 from benchmarks.measures import Figure, Goal, lines
 from benchmarks.roads import build
 from benchmarks.rounds import Say
@@ -21,7 +31,15 @@ from benchmarks.servers import Servers, running
 from outbox_connectors.errors import OutboxError
 
 _ALL = ("postgres", "kafka", "connect")
-NEEDS = {"latency": _ALL, "backlog": _ALL, "consumers": ("postgres", "kafka"), "watch": (), "cli": ()}
+_NO_CONNECT = ("postgres", "kafka")
+NEEDS = {
+    "latency": _ALL,
+    "backlog": _ALL,
+    "consumers": _NO_CONNECT,
+    "durable": _NO_CONNECT,
+    "watch": (),
+    "cli": (),
+}
 PARTS = tuple(NEEDS)
 
 
@@ -36,12 +54,14 @@ class Size:
     consumer_rounds: int
     bulk_events: int
     single_events: int
+    durable_rounds: int
+    durable_jobs: int
     watch_rounds: int
     cli_rounds: int
 
 
-FULL = Size(2, 10, 3, 100_000, 5, 200_000, 30_000, 7, 20)
-QUICK = Size(1, 5, 1, 30_000, 2, 60_000, 8_000, 3, 7)
+FULL = Size(2, 10, 3, 100_000, 5, 200_000, 30_000, 3, 40_000, 7, 20)
+QUICK = Size(1, 5, 1, 30_000, 2, 60_000, 8_000, 1, 20_000, 3, 7)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -95,6 +115,8 @@ def _on_servers(servers: Servers, parts: Sequence[str], size: Size, say: Say) ->
                 yield backlog.measure(roads, servers.bootstrap, rounds, events, say)
     if "consumers" in parts:
         yield consumers.measure(servers, size.consumer_rounds, size.bulk_events, size.single_events, say)
+    if "durable" in parts:
+        yield durable.measure(servers, size.durable_rounds, size.durable_jobs, say)
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -112,6 +134,7 @@ GOALS = (
     Goal(backlog.WORK, connector_configs.OURS, at_least=0.95),
     Goal(consumers.BULK_WORK, loops.BULK, at_least=0.7),
     Goal(consumers.TEXTBOOK_WORK, loops.SINGLE, at_least=8),
+    *durable.GOALS,
     Goal(watching.SAMPLE, watching.way(watching.SOME), at_most=50, absolute=True),
     Goal(watching.SAMPLE, watching.way(watching.MANY), at_most=20),
     Goal(watching.SCRAPE, watching.way(watching.MANY), at_most=10, absolute=True),
