@@ -10,11 +10,12 @@ from uuid import UUID
 from outbox_connectors.errors import ExitCode
 
 MAX_LISTED: Final = 10_000
+MAX_REMEMBERED: Final = 1_000_000  # ids that may still arrive are known up to this number
 
 
 @dataclass(slots=True)
 class Books:
-    """Counts, and the ids that need a person. Lists end after MAX_LISTED ids, counts do not."""
+    """Counts, and the ids that need a person. Lists end, counts do not: see `document`."""
 
     written: int = 0
     delivered: int = 0  # different ids
@@ -32,14 +33,14 @@ class Books:
         return ExitCode.CRITICAL if self.missing or self.unapplied else ExitCode.OK
 
     def document(self) -> dict[str, Any]:
-        """Show them as the JSON of `outboxctl audit --json`."""
+        """Show them as the JSON of `outboxctl audit --json`, with at most MAX_LISTED ids a list."""
         return {
             "written": self.written,
             "delivered": self.delivered,
             "applied": self.applied,
-            "missing": [str(UUID(bytes=one)) for one in self.missing_ids],
+            "missing": [str(UUID(bytes=one)) for one in self.missing_ids[:MAX_LISTED]],
             "missing_count": self.missing,
-            "unapplied": [str(UUID(bytes=one)) for one in self.unapplied_ids],
+            "unapplied": [str(UUID(bytes=one)) for one in self.unapplied_ids[:MAX_LISTED]],
             "unapplied_count": self.unapplied,
             "duplicated": self.duplicated,
             "unexpected": self.unexpected,
@@ -63,7 +64,7 @@ class Books:
         self.duplicated += len(delivered) - len(records)
         lost = rows - records
         self.missing += len(lost)
-        self.missing_ids += sorted(lost)[: MAX_LISTED - len(self.missing_ids)]
+        self.missing_ids += sorted(lost)[: MAX_REMEMBERED - len(self.missing_ids)]
         if kept:
             self.unexpected += len(records - rows)
         if applied is not None:
@@ -71,11 +72,12 @@ class Books:
             self.applied = (self.applied or 0) + len(done)
             late = records - done
             self.unapplied += len(late)
-            self.unapplied_ids += sorted(late)[: MAX_LISTED - len(self.unapplied_ids)]
+            self.unapplied_ids += sorted(late)[: MAX_REMEMBERED - len(self.unapplied_ids)]
 
     def arrived(self, late: Iterable[bytes]) -> None:
         """Strike ids off the missing ones: they were on their way."""
-        found = set(late) & set(self.missing_ids)
+        found = set(late).intersection(self.missing_ids)
         self.missing -= len(found)
         self.delivered += len(found)
-        self.missing_ids = [one for one in self.missing_ids if one not in found]
+        if found:
+            self.missing_ids = [one for one in self.missing_ids if one not in found]
