@@ -14,6 +14,7 @@ import psycopg
 from confluent_kafka import KafkaException
 
 from benchmarks import (
+    auditing,
     backlog,
     connector_configs,
     consumers,
@@ -37,6 +38,7 @@ NEEDS = {
     "backlog": _ALL,
     "consumers": _NO_CONNECT,
     "durable": _NO_CONNECT,
+    "audit": ("postgres", "kafka"),
     "watch": (),
     "cli": (),
 }
@@ -117,6 +119,8 @@ def _on_servers(servers: Servers, parts: Sequence[str], size: Size, say: Say) ->
         yield consumers.measure(servers, size.consumer_rounds, size.bulk_events, size.single_events, say)
     if "durable" in parts:
         yield durable.measure(servers, size.durable_rounds, size.durable_jobs, say)
+    if "audit" in parts:
+        yield auditing.measure(servers, auditing.EVENTS[size is QUICK], say)
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -129,6 +133,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 GOALS = (
+    *auditing.GOALS,
     Goal(latency.work(99), connector_configs.OURS, at_most=0.1),
     # Two equal configurations differ by a few per cent from round to round.
     Goal(backlog.WORK, connector_configs.OURS, at_least=0.95),
