@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event as Flag
 from typing import Any, LiteralString, Protocol
 
 import psycopg
@@ -31,8 +32,8 @@ from fix_provision import PASSWORD, NewSite, Site
 from fix_stack import Stack, _stack, run
 from outbox_connectors.definition import Definition
 from outbox_connectors.record import Event
-from outbox_pipeline import outbox
-from outbox_pipeline.relay import schema
+from outbox_pipeline import outbox, relay
+from outbox_pipeline.relay import Mode, schema
 from outbox_pipeline.tail import arrival
 from waiting import PATIENCE_SECONDS
 
@@ -154,6 +155,11 @@ class Relayed:
         assert done.returncode == 0, done.stdout + done.stderr
         counters: dict[str, int] = json.loads(done.stdout)
         return counters
+
+    def carry(self, mode: Mode = Mode.DELETE) -> int:
+        """Relay in this process until nothing is left; return the number of events published."""
+        settings = relay.Settings(mode=mode, until_empty=True)
+        return relay.run(self.definition, settings, say=print, stop=Flag()).published
 
     def left(self) -> int:
         with self.connect() as conn:

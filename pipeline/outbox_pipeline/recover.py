@@ -35,6 +35,8 @@ from outbox_pipeline.ids import rows
 from outbox_pipeline.ids.spool import Spool
 from outbox_pipeline.ids.topics import Topics
 from outbox_pipeline.provision import turn
+from outbox_pipeline.relay import schema
+from outbox_pipeline.relay.names import names_of
 from outbox_pipeline.replay import Selection
 from outbox_pipeline.road import Road
 
@@ -92,6 +94,7 @@ def plan(conn: Connection, client: ConnectClient, definition: Definition) -> Pla
             where=f"table {definition.outbox.table}",
             remedy="outboxctl audit shows what is missing; after a restore run outboxctl switch --to relay",
         )
+    _check_no_switch(conn, definition)
     name = definition.connect.connector
     config = client.config(name)
     known = config or {
@@ -108,6 +111,21 @@ def plan(conn: Connection, client: ConnectClient, definition: Definition) -> Pla
     return Plan(worst.code, worst.cause, broken, _steps(definition, positions, broken, status is not None))
 
 
+def _check_no_switch(conn: Connection, definition: Definition) -> None:
+    """Refuse while some rows are still a relay's: the switch would publish them once more."""
+    names = names_of(definition)
+    if not schema.read(conn, names).settings:
+        return
+    fenced = sql.SQL(statements.get("switch_read_fence")).format(settings=names.qualified(names.settings))
+    row = conn.execute(fenced).fetchone()
+    if row and row[0] is not None:
+        raise Refused(
+            "a switch to the connector was interrupted",
+            where=f"table {definition.outbox.table}",
+            remedy="run outboxctl switch --to cdc again, or --to relay where the slot is gone",
+        )
+
+
 def _steps(
     definition: Definition, positions: offsets.Positions, broken: bool, registered: bool
 ) -> tuple[str, ...]:
@@ -120,7 +138,7 @@ def _steps(
             audited,
         )
     lost = positions.slot is not None and positions.slot.lost
-    return (
+    steps = (
         f"stop connector {name} and forget its offset" if registered else f"connector {name} is not there",
         f"drop slot {slot}, which is lost" if lost else f"keep slot {slot}" if positions.slot else "",
         "make what is missing in PostgreSQL: publication, slot",
@@ -129,6 +147,7 @@ def _steps(
         f"start connector {name} and wait for a canary",
         audited,
     )
+    return tuple(step for step in steps if step)
 
 
 def recover(

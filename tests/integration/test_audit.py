@@ -15,6 +15,7 @@ from outbox_connectors.errors import ExitCode
 from outbox_pipeline import audit
 from outbox_pipeline.audit import Books
 from outbox_pipeline.ids import rows
+from outbox_pipeline.relay import Mode
 
 pytestmark = pytest.mark.stack
 
@@ -27,7 +28,7 @@ def audited(relayed: Relayed, *, since: datetime | None = None) -> Books:
 def test_the_books_of_an_outbox_with_a_history(new_relayed: NewRelayed) -> None:
     relayed = new_relayed(archive=True)
     relayed.write(2000)
-    relayed.until_empty("--mode", "archive")
+    relayed.carry(Mode.ARCHIVE)
     books = audited(relayed)
     assert (books.written, books.delivered, books.missing) == (2000, 2000, 0)
     known = relayed.written.copy()
@@ -56,7 +57,7 @@ def test_clocks_that_are_wrong_hide_nothing(new_relayed: NewRelayed) -> None:
             "UPDATE outbox SET id = overlay(id::text placing '00000000-0000-7' from 1 for 15)::uuid"
             " WHERE mod(position, 2) = 0"
         )
-    relayed.until_empty("--mode", "archive")
+    relayed.carry(Mode.ARCHIVE)
     for since, expected in ((None, 60), (2000, 40), (2050, 20), (2090, 0)):
         begin = None if since is None else datetime(since, 1, 1, tzinfo=UTC)
         books = audited(relayed, since=begin)
@@ -73,7 +74,7 @@ def test_an_outbox_of_many_pages_and_days(new_relayed: NewRelayed, monkeypatch: 
     monkeypatch.setattr(rows, "PAGES", 2)
     relayed = new_relayed(archive=True, outbox={"partition": "daily"})
     relayed.write(500)
-    relayed.until_empty("--mode", "archive")
+    relayed.carry(Mode.ARCHIVE)
     relayed.write(400)
     with relayed.connect() as conn:
         conn.execute("UPDATE outbox SET occurred_at = now() + interval '1 day' WHERE mod(position, 2) = 0")
@@ -84,7 +85,7 @@ def test_an_outbox_of_many_pages_and_days(new_relayed: NewRelayed, monkeypatch: 
 def test_what_a_consumer_has_not_applied(new_relayed: NewRelayed) -> None:
     relayed = new_relayed(archive=True)
     relayed.write(100)
-    relayed.until_empty("--mode", "archive")
+    relayed.carry(Mode.ARCHIVE)
     with relayed.connect() as conn:
         conn.execute("CREATE TABLE inbox (event_id uuid, consumer text)")
         conn.execute("INSERT INTO inbox SELECT id, 'billing' FROM outbox_history LIMIT 98")

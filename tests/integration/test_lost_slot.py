@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
+import psycopg
 import pytest
 
-from fix_provision import NewSite, Pipeline
-from fix_stack import Stack
-from waiting import until
+from fix_provision import Pipeline
+from outbox_pipeline import audit, outbox
+from waiting import PATIENCE_SECONDS, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 
-@pytest.fixture
-def pipeline(new_site: NewSite, stack: Stack, tmp_path: Path) -> Iterator[Pipeline]:
-    """A pipeline of its own, destroyed with its data at the end."""
-    made = Pipeline(new_site(stack, stack.environ["OUTBOX_CDC_PASSWORD"]), tmp_path)
-    yield made
-    made.run("destroy", "--yes", "--data")
-
-
-def test_the_gap_of_a_lost_slot_is_found_by_id_and_closed(pipeline: Pipeline) -> None:
-    assert pipeline.run("apply").code == 0
+def test_the_gap_of_a_lost_slot_is_found_by_id_and_closed(own_pipeline: Pipeline) -> None:
+    pipeline = own_pipeline
+    assert pipeline.run("apply", "--no-wait").code == 0
 
     def send(count: int) -> list[str]:
-        return [pipeline.run("send", "order", "42", "OrderPlaced", "{}").out.strip() for _ in range(count)]
-
-    def missing() -> list[str]:
-        return list(pipeline.run("--json", "audit").document()["missing"])
+        with psycopg.connect(pipeline.site.database.conninfo) as conn:
+            events = [
+                outbox.event(aggregate_type="order", aggregate_id="42", event_type="OrderPlaced", payload={})
+                for _ in range(count)
+            ]
+            outbox.add_many(conn, events)
+        return [str(event.id) for event in events]
 
     send(2)
-    until(lambda: missing() == [])
+    with pipeline.site.admin() as conn:
+        assert audit.audit(conn, pipeline.site.definition, settle_seconds=PATIENCE_SECONDS).missing == 0
     assert pipeline.run("connectors", "stop").code == 0
     gap = send(2)
+    until(
+        lambda: pipeline.sql(
+            "SELECT slot_name FROM pg_replication_slots WHERE NOT active AND slot_name = {slot}"
+        )
+    )
     pipeline.sql("SELECT pg_drop_replication_slot({slot})")
     gap += send(1)
 
@@ -45,8 +45,12 @@ def test_the_gap_of_a_lost_slot_is_found_by_id_and_closed(pipeline: Pipeline) ->
     assert pipeline.run("connectors", "resume").code == 0
 
     send(1)
-    until(lambda: set(missing()) == set(gap))
-    assert pipeline.run("audit").code == 5
+
+    def only_the_gap() -> bool:
+        found = pipeline.run("--json", "audit", "--settle", "1")
+        return found.code == 5 and set(found.document()["missing"]) == set(gap)
+
+    until(only_the_gap, "what was written since has arrived")
     ids = [word for event_id in gap for word in ("--id", event_id)]
     assert pipeline.run("replay", *ids, "--reason", "lost slot").code == 0
     closed = pipeline.run("--json", "audit")

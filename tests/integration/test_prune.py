@@ -17,6 +17,7 @@ from outbox_pipeline import prune
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Refused
 from outbox_pipeline.prune import Pruned
+from outbox_pipeline.relay import Mode
 
 pytestmark = pytest.mark.stack
 
@@ -48,7 +49,7 @@ def delivered_by_a_connector(relayed: Relayed, count: int) -> None:
     relayed.write(count)
     with relayed.connect() as conn:
         conn.execute("CREATE TABLE kept AS SELECT * FROM outbox")
-        relayed.until_empty()
+        relayed.carry()
         conn.execute("INSERT INTO outbox OVERRIDING SYSTEM VALUE SELECT * FROM kept")
         conn.execute(
             "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (relayed.definition.postgres.slot,)
@@ -196,7 +197,7 @@ def test_a_prune_stops_when_a_snapshot_gets_old(relayed: Relayed, monkeypatch: p
 def test_a_history_is_pruned_by_its_own_age(new_relayed: NewRelayed) -> None:
     relayed = new_relayed(archive=True)
     relayed.write(100)
-    relayed.until_empty("--mode", "archive")
+    relayed.carry(Mode.ARCHIVE)
     relayed.write(5)
     age(relayed, "30 days", 5)  # old and not delivered
     with relayed.connect() as conn:

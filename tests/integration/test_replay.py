@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from datetime import UTC, datetime
+from uuid import UUID
 
 import pytest
 
 from conformance.roads import _arrived
-from fix_relay import NewRelayed
+from fix_relay import NewRelayed, Relayed
+from outbox_connectors.errors import UsageError
+from outbox_pipeline import replay
+from outbox_pipeline.relay import Mode
+from outbox_pipeline.replay import Selection
 
 pytestmark = pytest.mark.stack
+
+
+def again(relayed: Relayed, selection: Selection, reason: str) -> int:
+    with relayed.site.admin() as conn:
+        return replay.replay(conn, relayed.definition, selection, reason)
 
 
 def test_replay_of_ids_an_aggregate_and_a_time(new_relayed: NewRelayed) -> None:
     relayed = new_relayed(archive=True)
     relayed.write(100, keys=10)
-    relayed.until_empty("--mode", "archive")
+    relayed.carry(Mode.ARCHIVE)
     some = [event_id for event_id, (aggregate, _) in relayed.written.items() if aggregate == "order k3"]
     assert len(some) == 10
-    refused = relayed.outboxctl("replay", "--reason", "none")
-    assert (refused.returncode, "which events" in refused.stderr) == (2, True)
+    with pytest.raises(UsageError, match="which events"):
+        again(relayed, Selection(), "none")
+    with pytest.raises(UsageError, match="needs a reason"):
+        again(relayed, Selection(aggregate_type="order"), " ")
     done = relayed.outboxctl("--json", "replay", "--aggregate", "order", "k3", "--reason", "x", "--dry-run")
     assert json.loads(done.stdout)["events"] == 10
     done = relayed.outboxctl("replay", "--id", some[0], "--id", some[1], "--reason", "billing lost two")
-    assert done.returncode == 0, done.stderr
-    done = relayed.outboxctl("replay", "--aggregate", "order", "k3", "--reason", "all of k3")
-    assert "10 events published again" in done.stdout
-    relayed.outboxctl("replay", "--since", "2999-01-01T00:00:00Z", "--reason", "nothing")
+    assert "2 events published again" in done.stdout, done.stderr
+    k3 = Selection(aggregate_type="order", aggregate_id="k3")
+    assert again(relayed, k3, "all of k3") == 10
+    assert again(relayed, Selection(since=datetime(2999, 1, 1, tzinfo=UTC)), "nothing") == 0
+    assert again(relayed, Selection(ids=[UUID(int=7)]), "unknown") == 0
     arrived = [_arrived(message) for message in relayed.read()]
     by_id: dict[bytes | None, set[object]] = {}
     for one in arrived:
@@ -42,5 +56,6 @@ def test_replay_of_ids_an_aggregate_and_a_time(new_relayed: NewRelayed) -> None:
         ("billing lost two", 2),
         ("all of k3", 10),
         ("nothing", 0),
+        ("unknown", 0),
     ]
     assert "aggregate order k3" in log[1][1]

@@ -10,7 +10,8 @@ from confluent_kafka import Producer
 from psycopg import sql
 
 from fix_relay import NewRelayed, Relayed
-from outbox_pipeline import provision, relay, road
+from outbox_pipeline import provision, recover, relay, road
+from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Refused
 from outbox_pipeline.relay import guard
 from outbox_pipeline.road import Road
@@ -123,6 +124,18 @@ def test_apply_does_not_put_a_connector_beside_a_relay(relayed: Relayed) -> None
         road.refuse_second(conn, relayed.definition)
         assert road.written(conn, relayed.definition) is Road.CDC
         provision.apply_postgres(conn, relayed.definition)
+
+
+def test_recover_leaves_to_switch_what_is_its(relayed: Relayed) -> None:
+    definition = relayed.definition
+    start(relayed)
+    with relayed.site.admin() as conn, ConnectClient(definition.connect) as client:
+        with pytest.raises(Refused, match="a relay publishes this outbox"):
+            recover.plan(conn, client, definition)
+        road.write(conn, definition, Road.CDC, "test")
+        conn.execute("UPDATE outbox_relay SET until_position = 7")
+        with pytest.raises(Refused, match="a switch to the connector was interrupted"):
+            recover.plan(conn, client, definition)
 
 
 def test_an_older_copy_of_the_database_is_recognised(new_relayed: NewRelayed) -> None:

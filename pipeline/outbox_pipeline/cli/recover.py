@@ -66,5 +66,5 @@ def recover_(invocation: Invocation, since: str | None, rate: float, settle: flo
 
 def _show(found: recover.Plan) -> None:
     output.progress(f"{'broken' if found.broken else 'not broken'}: {found.cause}")
-    for number, step in enumerate(filter(None, found.steps), 1):
+    for number, step in enumerate(found.steps, 1):
         output.progress(f"  {number}. {step}")
