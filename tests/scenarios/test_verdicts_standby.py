@@ -124,7 +124,7 @@ def standby(request: pytest.FixtureRequest, small_server: Callable[[int], Stack]
     _until_up(made)
     yield made
     process.terminate()
-    process.wait(30)
+    process.wait(PATIENCE_SECONDS)
     shutil.rmtree(copy)
     with psycopg.connect(primary.conninfo("shop"), autocommit=True) as conn:
         for slot in (SLOT, "standby"):
@@ -171,7 +171,7 @@ def test_a_standby_without_and_with_a_copy_of_the_slot(standby: Standby, acted: 
         standby.connect() as conn,
     ):
         primary.execute("SELECT pg_log_standby_snapshot()")
-        conn.execute("SET statement_timeout = '30s'")
+        conn.execute("SET statement_timeout = '240s'")
         _with_snapshots(
             primary, lambda: conn.execute("SELECT pg_create_logical_replication_slot('own', 'pgoutput')")
         )
