@@ -59,11 +59,12 @@ class Size:
     durable_rounds: int
     durable_jobs: int
     watch_rounds: int
+    watch_samples: int
     cli_rounds: int
 
 
-FULL = Size(2, 10, 3, 100_000, 5, 200_000, 30_000, 3, 40_000, 7, 20)
-QUICK = Size(1, 5, 1, 30_000, 2, 60_000, 8_000, 1, 20_000, 3, 7)
+FULL = Size(2, 10, 3, 100_000, 5, 200_000, 30_000, 3, 40_000, 7, 10_000, 20)
+QUICK = Size(1, 5, 1, 30_000, 2, 60_000, 8_000, 1, 20_000, 3, 2_000, 7)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -99,7 +100,7 @@ def _measured(options: argparse.Namespace, parts: Sequence[str], say: Say) -> It
         with running(options.name, services, keep=options.keep) as servers:
             yield from _on_servers(servers, parts, size, say)
     if "watch" in parts:
-        yield watching.measure(options.name, size.watch_rounds, say)
+        yield watching.measure(options.name, size.watch_rounds, size.watch_samples, say)
     if "cli" in parts:
         yield startup.measure(size.cli_rounds, say)
 
@@ -142,6 +143,11 @@ GOALS = (
     *durable.GOALS,
     Goal(watching.SAMPLE, watching.way(watching.SOME), at_most=50, absolute=True),
     Goal(watching.SAMPLE, watching.way(watching.MANY), at_most=20),
+    *(
+        Goal(watching.MEMORY, watching.samples_of(s.watch_samples), at_most=5, absolute=True)
+        for s in (FULL, QUICK)
+    ),
+    Goal(watching.STATUS, "outboxctl status", at_most=1.5, absolute=True),
     Goal(watching.SCRAPE, watching.way(watching.MANY), at_most=10, absolute=True),
     Goal(startup.WORK, startup.HELP, at_most=0.25, absolute=True),
 )

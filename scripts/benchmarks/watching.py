@@ -1,20 +1,31 @@
-"""What the watch costs: a sample by number of slots on the server, and a scrape."""
+"""What the watch costs: a sample by number of slots, a scrape, its memory; and how soon `status` answers."""
 
 from __future__ import annotations
 
+import gc
+import os
+import resource
+import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
 
 import psycopg
 
 from benchmarks.measures import Figure
 from benchmarks.rounds import Say
 from benchmarks.servers import Servers, started
+from benchmarks.startup import OUTBOXCTL
 from outbox_connectors.definition import TableName
+from outbox_connectors.errors import ExitCode
 from outbox_pipeline.watch.assess import verdict_of
 from outbox_pipeline.watch.facts import facts_of
 from outbox_pipeline.watch.history import History
+from outbox_pipeline.watch.keeper import Keeper
 from outbox_pipeline.watch.look import Answer
 from outbox_pipeline.watch.metrics import Counts, exposition
 from outbox_pipeline.watch.sample import Names, Sample
@@ -22,9 +33,26 @@ from outbox_pipeline.watch.sources.postgres import PostgresSource
 from outbox_pipeline.watch.thresholds import Thresholds
 
 SAMPLE, SCRAPE = "watch: one look at PostgreSQL", "watch: one scrape"
+MEMORY, STATUS = "watch: memory that grows", "status beside its interval"
 FEW, SOME, MANY = 1, 50, 1000
 LOOKS = 40
 SETTINGS = ("max_replication_slots=1100", "fsync=off")
+STEP_SECONDS = 10.0  # between two samples, so that 10,000 of them fill every bucket of a day
+INTERVAL_SECONDS = 0.2
+START = 1_800_000_000.0
+ANSWERED = (ExitCode.OK, ExitCode.WARNING, ExitCode.CRITICAL)
+DEFINITION = """\
+pipeline: bench
+postgres:
+  connector: {{host: db, database: shop, user: bench_cdc, password: "${{env:X}}"}}
+  slot: slot_0
+  publication: slot_0
+kafka:
+  client: {{bootstrap.servers: "{OUTBOX_KAFKA_BOOTSTRAP}"}}
+  aggregates: {{order: {{}}}}
+connect:
+  url: {OUTBOX_CONNECT_URL}
+"""
 
 
 def way(slots: int) -> str:
@@ -32,10 +60,20 @@ def way(slots: int) -> str:
     return f"{slots} slots" if slots > 1 else "1 slot"
 
 
-def measure(name: str, rounds: int, say: Say) -> list[Figure]:
-    """Time looks at a server with ever more slots, and a scrape of the last answer."""
+def samples_of(samples: int) -> str:
+    """Name the figure of memory."""
+    return f"{samples:,} samples"
+
+
+def measure(name: str, rounds: int, samples: int, say: Say) -> list[Figure]:
+    """Time `status`, looks at a server with ever more slots and a scrape; weigh a long watch."""
     figures = []
-    with started(f"{name}-slots", ("postgres",), SETTINGS) as servers, _source(servers) as source:
+    services = ("postgres", "kafka", "connect")
+    with started(f"{name}-slots", services, SETTINGS) as servers, _source(servers) as source:
+        _make(servers, FEW)
+        say(f"outboxctl status, {rounds} rounds")
+        answered = tuple(_status(servers) - INTERVAL_SECONDS for _ in range(rounds))
+        figures.append(Figure(STATUS, "outboxctl status", answered, "s", more_is_better=False))
         for slots in (FEW, SOME, MANY):
             say(f"{slots} slots")
             _make(servers, slots)
@@ -44,9 +82,57 @@ def measure(name: str, rounds: int, say: Say) -> list[Figure]:
             figures.append(
                 Figure(SAMPLE, way(slots), taken, "ms", more_is_better=False, reference=slots == SOME)
             )
+            if slots == SOME:
+                say(f"{samples:,} samples")
+                figures.append(_memory(source, samples))
         answer = _answer(source)
         scrapes = tuple(_scrape(answer) * 1000 for _ in range(rounds))
     return [*figures, Figure(SCRAPE, way(MANY), scrapes, "ms", more_is_better=False)]
+
+
+def _status(servers: Servers) -> float:
+    """Time one answer of the command, from its start to its end."""
+    with tempfile.TemporaryDirectory(prefix="bench-status-") as folder:
+        file = Path(folder) / "outbox.yaml"
+        file.write_text(DEFINITION.format(**servers.environ))
+        options = ["--json", "status", "--no-history", "--interval", str(INTERVAL_SECONDS)]
+        command = [str(OUTBOXCTL), "-f", str(file), *options]
+        began = time.perf_counter()
+        done = subprocess.run(
+            command, capture_output=True, check=False, env={**os.environ, **servers.environ}
+        )
+        seconds = time.perf_counter() - began
+    if done.returncode not in ANSWERED:
+        raise subprocess.SubprocessError(
+            f"outboxctl status ended with {done.returncode}: {done.stderr.decode()}"
+        )
+    return seconds
+
+
+def _memory(source: PostgresSource, samples: int) -> Figure:
+    """Let a watch take many samples of a day and more, and say how much it grew after the first tenth."""
+    looks = count()
+
+    def take() -> Sample:
+        number = next(looks)
+        seen = source.look()
+        written = replace(seen.server, wal_position=seen.server.wal_position + number * 1_000_000)
+        return Sample(START + number * STEP_SECONDS, NAMES, replace(seen, server=written))
+
+    keeper = Keeper(take, Thresholds())
+    for _ in range(samples // 10):
+        keeper.step()
+    before = _resident_bytes()
+    for _ in range(samples - samples // 10):
+        keeper.step()
+    grown = max(0, _resident_bytes() - before) / 1024 / 1024
+    return Figure(MEMORY, samples_of(samples), (grown,), "MB", more_is_better=False)
+
+
+def _resident_bytes() -> int:
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
 
 
 @contextmanager
