@@ -36,7 +36,9 @@ BATCH_ROWS = 5000
 # A snapshot older than this keeps the dead rows of a prune for longer than the prune takes.
 OLD_SNAPSHOT_SECONDS = 60.0
 LOCK_MILLISECONDS = "5000"
-CONFIRM_SECONDS = 60.0  # in which a connector that works confirms the end of the log
+# In which a connector that works confirms the end of the log: Connect stores offsets, and Debezium confirms
+# them, every offset.flush.interval.ms, 60 s unless the worker says otherwise.
+CONFIRM_SECONDS = 150.0
 # Records are looked for from the time of the oldest event on, less this for clocks that differ; where
 # that does not find all, from the beginning.
 SLACK = timedelta(hours=1)
@@ -78,10 +80,10 @@ def prune(
     The proof: the slot is confirmed beyond them, and their ids are in the topics; in the history of a
     relay, that the relay put them there. `now` is the database's clock, not this machine's. `conn` is
     in autocommit mode; commits batch by batch, so an interruption leaves the rest for the next time.
-    Costs one look at the table and, where something is old, the topics from the oldest event on. Two
-    at the same time do no harm. Raises Refused when nothing old can be proven (no slot, a slot that
-    does not advance, no topic has the ids), or while an old snapshot would keep what is deleted; and
-    Unreachable.
+    Costs one look at the table and, where something is old, the topics from the oldest event on, and a
+    wait of at most CONFIRM_SECONDS for the slot. Two at the same time do no harm. Raises Refused when
+    nothing old can be proven (no slot, a slot that does not advance, no topic has the ids), or while an
+    old snapshot would keep what is deleted; and Unreachable.
     """
     run = _Run(conn, definition, names_of(definition), now - definition.outbox.keep, dry_run, say, Pruned())
     live = schema.read(conn, run.names)

@@ -107,6 +107,12 @@ def test_a_slot_that_was_dropped(pipeline: Pipeline) -> None:
     assert (again["code"], again["broken"]) == ("resumes", False)
     assert pipeline.run("plan").code == 0
 
+    with pipeline.site.database.connect() as conn:
+        conn.execute("UPDATE outbox SET occurred_at = occurred_at - interval '8 days' WHERE position <= 30")
+    pruned = pipeline.run("--json", "prune")
+    assert pruned.code == ExitCode.OK, pruned.err
+    assert pruned.document()["rows"] == 30
+
 
 def test_a_slot_that_lost_its_log(pipeline: Pipeline) -> None:
     """Lost by max_slot_wal_keep_size, in the way a checkpoint does it; interrupted once on the way."""

@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from outbox_connectors.definition import Definition
 from outbox_connectors.record import HEADERS
 from outbox_pipeline import tail
-from outbox_pipeline.errors import Unreachable
+from outbox_pipeline.errors import DefinitionError, Unreachable
 from outbox_pipeline.kafka import unreachable
 
 BATCH: Final = 2000
@@ -48,7 +48,13 @@ class Topics:
             "log_level": 2,
             "error_cb": self._reasons.append,
         }
-        self._consumer = Consumer(settings)
+        try:
+            self._consumer = Consumer(settings)
+        except (KafkaException, ValueError, TypeError) as error:
+            cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            raise DefinitionError(
+                f"librdkafka refuses kafka.client: {cause}", remedy="mend it in the definition"
+            ) from error
         self._definition, self._begin = definition, begin
         self._next: dict[tuple[str, int], int] = {}  # where reading begins or goes on
         self._ended: set[tuple[str | None, int | None]] = set()
