@@ -111,6 +111,7 @@ def add(
     traceparent: str | None = None,
     event_id: UUID | None = None,
     occurred_at: datetime | None = None,
+    keep: bool = True,
     table: str | TableName = DEFAULT_TABLE,
     allow_autocommit: bool = False,
 ) -> UUID:
@@ -142,6 +143,8 @@ def add(
     # A cursor of the plain kind: the connection's own cursor_factory may not know %(name)s.
     with psycopg.Cursor(conn) as cursor:
         cursor.execute(query, values)
+        if not keep:
+            cursor.execute(*_removal([one.id], table))
     return one.id
 
 
@@ -159,6 +162,7 @@ async def add_async(
     traceparent: str | None = None,
     event_id: UUID | None = None,
     occurred_at: datetime | None = None,
+    keep: bool = True,
     table: str | TableName = DEFAULT_TABLE,
     allow_autocommit: bool = False,
 ) -> UUID:
@@ -180,6 +184,8 @@ async def add_async(
     _check_connection(conn, psycopg.AsyncConnection, allow_autocommit)
     async with psycopg.AsyncCursor(conn) as cursor:
         await cursor.execute(query, values)
+        if not keep:
+            await cursor.execute(*_removal([one.id], table))
     return one.id
 
 
@@ -187,6 +193,7 @@ def add_many(
     conn: psycopg.Connection[Any],
     events: Iterable[Event],
     *,
+    keep: bool = True,
     table: str | TableName = DEFAULT_TABLE,
     allow_autocommit: bool = False,
 ) -> list[UUID]:
@@ -200,6 +207,8 @@ def add_many(
     with psycopg.Cursor(conn) as cursor:
         for query, values in chunks:
             cursor.execute(query, values)
+        if not keep:
+            cursor.execute(*_removal(ids, table))
     return ids
 
 
@@ -207,6 +216,7 @@ async def add_many_async(
     conn: psycopg.AsyncConnection[Any],
     events: Iterable[Event],
     *,
+    keep: bool = True,
     table: str | TableName = DEFAULT_TABLE,
     allow_autocommit: bool = False,
 ) -> list[UUID]:
@@ -216,6 +226,8 @@ async def add_many_async(
     async with psycopg.AsyncCursor(conn) as cursor:
         for query, values in chunks:
             await cursor.execute(query, values)
+        if not keep:
+            await cursor.execute(*_removal(ids, table))
     return ids
 
 
@@ -291,6 +303,12 @@ def _one(event: Event, table: str | TableName) -> tuple[sql.Composed, dict[str, 
     return _composed(name, table), values
 
 
+def _removal(ids: list[UUID], table: str | TableName) -> tuple[sql.Composed, dict[str, Any]]:
+    *schema, name = _parts(table)
+    settings = sql.Identifier(*schema, f"{name}_relay").as_string(None)
+    return _composed("remove_events", table), {"ids": ids, "relay_settings": settings}
+
+
 def _many(
     events: Iterable[Event], table: str | TableName
 ) -> tuple[list[UUID], Iterator[tuple[sql.Composed, dict[str, Any]]]]:
@@ -344,12 +362,16 @@ def _composed(name: str, table: str | TableName) -> sql.Composed:
 
 
 def _identifier(table: str | TableName) -> sql.Identifier:
+    return sql.Identifier(*_parts(table))
+
+
+def _parts(table: str | TableName) -> tuple[str, ...]:
     if isinstance(table, TableName):
-        return sql.Identifier(table.schema, table.name)
-    parts = table.split(".")
+        return table.schema, table.name
+    parts = tuple(table.split("."))
     if len(parts) > 2 or not all(parts):
         raise UsageError(f"{table!r} is no table name", remedy="write it as schema.table, without quotes")
-    return sql.Identifier(*parts)
+    return parts
 
 
 def _check_connection(conn: object, kind: type[Connection], allow_autocommit: bool) -> None:

@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final, LiteralString
 
 import psycopg
@@ -26,6 +27,7 @@ from fix_stack import Database, Stack
 from outbox_connectors.definition import Kafka
 from outbox_connectors.event import jsonb_text
 from outbox_connectors.record import HEADERS, Row, partition_of, row_record
+from outbox_pipeline import outbox
 from waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
@@ -114,6 +116,24 @@ def compare(debezium: Sequence[Arrived], relayed: Sequence[Arrived]) -> None:
         assert one.partition == other.partition
 
 
+def add_without_keeping(conn: psycopg.Connection[TupleRow]) -> Row:
+    """Write an event whose row never stays; only the log has it."""
+    with conn.transaction():
+        event_id = outbox.add(
+            conn,
+            aggregate_type=AGGREGATE_TYPES[0],
+            aggregate_id="gone",
+            event_type="Gone",
+            payload={"a": 1.50},
+            occurred_at=datetime(2026, 11, 30, 1, 2, 3, tzinfo=UTC),
+            keep=False,
+        )
+    moment = "2026-11-30 01:02:03+00"
+    return Row(
+        str(event_id), AGGREGATE_TYPES[0], "gone", "Gone", "1", '{"a": 1.5}', moment, None, None, None, None
+    )
+
+
 def test_jsonb_rows(
     new_relayed: NewRelayed,  # in front, so that its roles go after all databases
     stack: Stack,
@@ -128,8 +148,13 @@ def test_jsonb_rows(
     with road(stack, new_database(stack), pipeline_name) as other:
         insert(other.conn, made, "jsonb")
         assert stored(other.conn, "payload::text") == expected
-        by_debezium = other.read(COUNT)
+        gone = add_without_keeping(other.conn)
+        *by_debezium, last = sorted(
+            other.read(COUNT + 1), key=lambda one: one.record.headers[0][1] == gone.id.encode()
+        )
         check(other.definition.kafka, expected, by_debezium)
+        assert last.record == row_record(gone, other.definition.kafka.topic_of(gone.aggregate_type))
+        assert len(stored(other.conn, "payload::text")) == COUNT
     compare(by_debezium, by_relay)
 
 

@@ -344,3 +344,34 @@ def test_the_table_refuses_from_anybody_what_add_refuses(
             " %(payload)s, %(correlation_id)s, %(traceparent)s, %(headers)s)",
             bad,
         )
+
+
+def test_what_is_not_kept_is_in_the_log_only(conn: psycopg.Connection) -> None:
+    outbox.add(
+        conn, aggregate_type="order", aggregate_id="1", event_type="OrderPlaced", payload={}, keep=False
+    )
+    outbox.add_many(conn, [placed(2), placed(3)], keep=False)
+    kept = outbox.add_many(conn, [placed(4)])
+    assert [row["id"] for row in rows(conn)] == kept
+
+
+def test_where_a_relay_is_set_up_everything_is_kept(conn: psycopg.Connection) -> None:
+    conn.execute("CREATE TABLE public.outbox_relay ()")
+    outbox.add_many(conn, [placed(1), placed(2)], keep=False)
+    assert len(rows(conn)) == 2
+
+
+def test_not_keeping_works_on_an_asynchronous_connection(
+    conn: psycopg.Connection, database: Database
+) -> None:
+    conn.commit()
+
+    async def write() -> None:
+        async with await psycopg.AsyncConnection.connect(database.conninfo) as other:
+            await outbox.add_async(
+                other, aggregate_type="order", aggregate_id="1", event_type="Gone", payload=None, keep=False
+            )
+            await outbox.add_many_async(other, [placed(2)], keep=False)
+
+    asyncio.run(write())
+    assert rows(conn) == []
