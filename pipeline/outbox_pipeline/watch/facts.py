@@ -30,6 +30,7 @@ from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import SecondsLeft, Unseen
 
 RATE_SECONDS = 30.0  # rates are taken over the last half minute, or what there is
+SECOND_LOOK_SECONDS = 60.0  # nobody waits longer to hear of an outage
 STATISTICS_SECONDS = 2.0  # within which a row that was inserted is counted
 
 
@@ -113,12 +114,14 @@ class Facts:
         """Say why a source is out of reach, once that is certain: one failed look is no outage.
 
         A look fails for less than an outage: a broker that is busy, a rebalance of the workers. So
-        it takes two in a row, or an answer that refuses us, or that nothing was ever seen there.
+        it takes two in a row, or an answer that refuses us. Where no other look was near, one must do.
         """
         unseen = next((u for u in self.sample.unseen if u.source == source), None)
         if unseen is None or unseen.refused or not self.sample_past:
             return unseen
-        return unseen if source in self.sample_past[-1].unseen else None
+        last = self.sample_past[-1]
+        alone = self.sample.at - last.at > SECOND_LOOK_SECONDS
+        return unseen if alone or source in last.unseen else None
 
     def unseen_seconds(self, source: str) -> float:
         """Say for how long a source has been seen to be out of reach; 0 when it is there."""

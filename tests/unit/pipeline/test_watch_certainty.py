@@ -55,6 +55,10 @@ def test_what_was_never_seen_is_believed_to_be_away_at_once() -> None:
     assert verdict(replace(HEALTHY, kafka=KAFKA_GONE)).key is Key.KAFKA_UNREACHABLE
 
 
+def test_a_watch_that_looks_once_an_hour_says_at_once_what_it_does_not_find() -> None:
+    assert verdict(HEALTHY, replace(later(HEALTHY, 3600), kafka=KAFKA_GONE)).key is Key.KAFKA_UNREACHABLE
+
+
 def test_a_refusal_is_an_answer_and_needs_no_second_look() -> None:
     refused = replace(later(HEALTHY, 2), kafka=replace(KAFKA_GONE, refused=True))
     assert verdict(HEALTHY, refused).key is Key.KAFKA_UNREACHABLE
