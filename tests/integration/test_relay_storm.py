@@ -54,7 +54,7 @@ class Writer:
     def run(self) -> None:
         """Write until there are enough events and nobody needs more."""
         count = 0
-        while count < EVENTS or not self.finish.is_set() or not self.poison.empty():
+        while len(self.relayed.written) < EVENTS or not self.finish.is_set() or not self.poison.empty():
             made = self.relayed.events(f"k{number % AGGREGATES}" for number in range(count, count + SOME))
             poison = [] if self.poison.empty() else [self.poison.get()]
             count += SOME
