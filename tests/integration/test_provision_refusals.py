@@ -234,6 +234,7 @@ def test_a_publication_with_a_column_list(place: Site) -> None:
 
 def test_a_slot_with_another_plugin(place: Site) -> None:
     run(place, "SELECT pg_create_logical_replication_slot({slot}, 'test_decoding')")
+    assert planned(place, "publication").warnings == (), "it reads nothing through the publication"
     error = refusal(place)
     assert "is not ours: plugin is test_decoding, wants pgoutput" in error.problem
     assert "pg_drop_replication_slot" in error.remedy

@@ -141,15 +141,21 @@ def _print_applied(invocation: Invocation, done: Plan, proved: proof.Proof | Non
 @click.option("--data", is_flag=True, help="Remove the topics and the outbox table too, with every event.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed and change nothing.")
+@click.option(
+    "--skip",
+    type=click.Choice([destruction.CONNECT, destruction.KAFKA]),
+    multiple=True,
+    help="Do not ask this system, and leave what is there. Repeatable.",
+)
 @pass_invocation
-def destroy(invocation: Invocation, data: bool, yes: bool, dry_run: bool) -> int:
+def destroy(invocation: Invocation, data: bool, yes: bool, dry_run: bool, skip: tuple[str, ...]) -> int:
     """Remove what apply created: connector, slot, publication, role. Keeps the table and the topics.
 
     Events the connector has not delivered yet stay in the table, but no connector will send them.
     """
     definition = invocation.definition()
     with systems(definition) as (conn, client):
-        removals = destruction.plan(conn, client, definition, data=data)
+        removals = destruction.plan(conn, client, definition, data=data, skip=skip)
         if dry_run or not invocation.json:
             _print_removals(invocation, removals, done=False)
         if dry_run or not any(removal.removes for removal in removals):
@@ -159,7 +165,7 @@ def destroy(invocation: Invocation, data: bool, yes: bool, dry_run: bool) -> int
         if not yes and not _confirmed(invocation):
             output.progress("nothing was removed")
             return ExitCode.OK
-        done = destruction.destroy(conn, client, definition, data=data, say=output.progress)
+        done = destruction.destroy(conn, client, definition, data=data, say=output.progress, skip=skip)
     if invocation.json:
         _print_removals(invocation, done, done=True)
     return ExitCode.OK

@@ -24,6 +24,7 @@ from outbox_pipeline.connect.answers import (
     TaskStatus,
     Worker,
 )
+from outbox_pipeline.connect.configuration import explained
 from outbox_pipeline.connect.transport import Answer, Transport, growing_delays
 from outbox_pipeline.errors import Failed
 
@@ -150,7 +151,8 @@ class ConnectClient:
             raise
         if answer.status >= 400:
             return (FieldError("connector.class", answer.message),)
-        return answers.field_errors(answer.body)
+        found = answers.field_errors(answer.body)
+        return tuple(FieldError(one.field, explained(one.message, config)) for one in found)
 
     def status(self, name: str) -> ConnectorStatus | None:
         """Read the state of a connector and its tasks, None if there is no such connector.

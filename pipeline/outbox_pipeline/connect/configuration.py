@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 from outbox_connectors import masking
 from outbox_pipeline.errors import UsageError
+
+_REFERENCE = re.compile(r"\$\{[^{}:]+:[^{}]+\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,21 @@ def differences(have: Mapping[str, str], want: Mapping[str, str]) -> tuple[Diffe
         Difference(field, _shown(field, have.get(field)), _shown(field, want.get(field)))
         for field in fields
         if have.get(field) != want.get(field)
+    )
+
+
+def explained(complaint: str, config: Mapping[str, str]) -> str:
+    """Add to a refused login what may be behind it: a reference that the worker does not resolve.
+
+    Kafka leaves a reference as it is where no provider of that name is configured, or the variable or key
+    is not there (Kafka documentation, ConfigProvider), so that its text is tried as the password. Pure.
+    """
+    password = config.get("database.password", "")
+    if "password authentication failed" not in complaint or not _REFERENCE.search(password):
+        return complaint
+    return (
+        f"{complaint}: either the password is wrong, or the worker cannot resolve {password} and sends it "
+        "literally (see config.providers of the worker, and the variable or file it names)"
     )
 
 

@@ -7,7 +7,7 @@ tables too, a role that somebody else depends on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,11 +20,12 @@ from outbox_connectors.definition import Definition
 from outbox_pipeline import road, slots, topics
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
-from outbox_pipeline.errors import Failed
+from outbox_pipeline.errors import Failed, Unreachable
 from outbox_pipeline.provision import debezium_connector, event_topics, publications, roles, tables, turn
 
 INACTIVE_SECONDS = 30.0
 POLL_SECONDS = 0.2
+CONNECT, KAFKA = "connect", "kafka"  # what can be skipped
 HOLDS_EVENTS = "it holds events; --data removes it"
 
 Say = Callable[[str], None]
@@ -58,10 +59,18 @@ class Part:
 
 
 def plan(
-    conn: psycopg.Connection[TupleRow], client: ConnectClient, definition: Definition, *, data: bool
+    conn: psycopg.Connection[TupleRow],
+    client: ConnectClient,
+    definition: Definition,
+    *,
+    data: bool,
+    skip: Collection[str] = (),
 ) -> tuple[Removal, ...]:
-    """List what would be removed and what would stay. Changes nothing."""
-    return tuple(part.look() for part in _parts(conn, client, definition, data))
+    """List what would be removed and what would stay. Changes nothing.
+
+    `skip` names systems that are not asked and whose objects stay: CONNECT, KAFKA.
+    """
+    return tuple(part.look() for part in _parts(conn, client, definition, data, skip))
 
 
 def destroy(
@@ -71,14 +80,15 @@ def destroy(
     *,
     data: bool,
     say: Say,
+    skip: Collection[str] = (),
 ) -> tuple[Removal, ...]:
-    """Remove the pipeline; the table and the topics only with `data`.
+    """Remove the pipeline; the table and the topics only with `data`, and without what `skip` names.
 
     Holds the pipeline's lock. May be run again after any interruption. Raises at the first object
     that cannot be removed.
     """
     with turn.hold(conn, definition.pipeline, say=say):
-        return tuple(_settle(part, say) for part in _parts(conn, client, definition, data))
+        return tuple(_settle(part, say) for part in _parts(conn, client, definition, data, skip))
 
 
 def _settle(part: Part, say: Say) -> Removal:
@@ -100,17 +110,38 @@ def _settle(part: Part, say: Say) -> Removal:
 
 
 def _parts(
-    conn: psycopg.Connection[TupleRow], client: ConnectClient, definition: Definition, data: bool
+    conn: psycopg.Connection[TupleRow],
+    client: ConnectClient,
+    definition: Definition,
+    data: bool,
+    skip: Collection[str],
 ) -> Iterator[Part]:
-    yield Part(partial(_connector, client, definition), partial(_remove_connector, client, definition))
+    connector = Part(partial(_connector, client, definition), partial(_remove_connector, client, definition))
+    yield _unless_skipped(connector, skip, CONNECT, debezium_connector.KIND, definition.connect.connector)
     yield Part(partial(_slot, conn, definition), partial(_remove_slot, conn, definition))
     yield Part(partial(_publication, conn, definition), partial(_remove_publication, conn, definition))
     yield Part(partial(_role, conn, definition), partial(_remove_role, conn, definition))
     for spec in event_topics.specs(definition):
-        yield Part(
+        topic = Part(
             partial(_topic, definition, spec.name, data), partial(event_topics.remove, definition, spec.name)
         )
+        yield _unless_skipped(topic, skip, KAFKA, event_topics.KIND, spec.name)
     yield Part(partial(_table, conn, definition, data), partial(_remove_table, conn, definition))
+
+
+def _unless_skipped(part: Part, skip: Collection[str], system: str, kind: str, name: str) -> Part:
+    """Leave a part of a system alone that is skipped; say how to skip it where it does not answer."""
+
+    def look() -> Removal:
+        if system in skip:
+            return Removal(kind, name, "keep", f"--skip {system}")
+        try:
+            return part.look()
+        except Unreachable as error:
+            remedy = f"{error.remedy}; where it is gone for good: destroy --skip {system}"
+            raise Unreachable(error.problem, where=error.where, remedy=remedy) from error
+
+    return Part(look, part.remove)
 
 
 def _found(kind: str, name: str, exists: bool, keep: str = "") -> Removal:

@@ -21,7 +21,7 @@ from outbox_pipeline.plan import Change, ObjectPlan, State, blocked, text_of
 from outbox_pipeline.postgres import server_major
 from outbox_pipeline.provision.tables import identifier
 from outbox_pipeline.rights import Rights
-from outbox_pipeline.slots import LiveSlot, past_its_publication
+from outbox_pipeline.slots import PLUGIN, LiveSlot, past_its_publication
 
 KIND = "publication"
 
@@ -147,8 +147,9 @@ def _late(
     planned: ObjectPlan, definition: Definition, major: int, slot: LiveSlot | None, now: datetime
 ) -> Iterator[str]:
     """Warn about rows that a slot older than this change of the publication does not deliver."""
-    if slot is None or slot.lost:
-        return
+    database = definition.postgres.connector.database
+    if slot is None or slot.lost or (slot.plugin, slot.database) != (PLUGIN, database):
+        return  # nothing reads the publication through it; what is wrong with the slot is its own part
     window = (
         f"rows of {definition.outbox.table} written from the moment publication {planned.name} went missing "
         f"(or stopped covering them) until {now:%Y-%m-%d %H:%M:%S} UTC"
