@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # name -> (module:attribute, line in --help). The order is the order of a pipeline's life.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("init:init", "Write a commented definition file to start with."),
     "plan": ("provision:plan", "Show what differs between the definition and the live system."),
     "apply": ("provision:apply", "Create what is missing, change what can safely change, prove the way."),
     "destroy": ("provision:destroy", "Remove what apply created, after asking."),
