@@ -39,6 +39,7 @@ from outbox_consumers.routes import (
     AsyncBatchHandler,
     AsyncHandler,
     BatchHandler,
+    CursorHandler,
     Handler,
     OnFailure,
     Route,
@@ -58,7 +59,7 @@ log = logging.getLogger("outbox_consumers")
 
 DRAIN_SECONDS: Final = 30.0  # for workers to finish what they are at
 
-H = TypeVar("H", bound=Handler | AsyncHandler)
+H = TypeVar("H", bound=Handler | AsyncHandler | CursorHandler)
 B = TypeVar("B", bound=BatchHandler | AsyncBatchHandler)
 U = TypeVar("U", bound=Upcast)
 
@@ -147,6 +148,7 @@ class Consumer:
         *,
         on_failure: OnFailure = "block",
         pipeline: bool = True,
+        cursor: bool = False,
         version: int | None = None,
     ) -> Callable[[H], H]:
         """Register a function `(conn, event)` for an event type.
@@ -155,6 +157,10 @@ class Consumer:
         the event was handled. In a batch, handlers run in psycopg's pipeline mode, where the statements
         of many events share a round trip and an error may surface at a later statement; then the batch
         is rolled back and each event handled alone, without it. `pipeline=False` leaves it out.
+
+        With `cursor=True` the function is `(cursor, event)`, and the cursor the same for all events: much
+        cheaper than `conn.execute`, which makes one for each statement. Its next statement replaces the
+        result of the one before.
 
         An `async def` handler gets an AsyncConnection in the same transaction. It runs to its end in the
         consumer's thread, without pipeline mode: it may await several things at once, but the next event
@@ -170,7 +176,8 @@ class Consumer:
         """
 
         def register(function: H) -> H:
-            self._routes.add(self._route(event_type, function, 0, pipeline, on_failure, version))
+            route = Route(event_type, function, 0, pipeline, on_failure, cursor, version)
+            self._routes.add(route)
             return function
 
         return register
@@ -193,7 +200,8 @@ class Consumer:
         def register(function: B) -> B:
             if max_size < 1:
                 raise UsageError(f"max_size={max_size}: a batch holds at least one event")
-            self._routes.add(self._route(event_type, function, max_size, False, on_failure, version))
+            route = Route(event_type, function, max_size, False, on_failure, version=version)
+            self._routes.add(route)
             return function
 
         return register
@@ -211,18 +219,6 @@ class Consumer:
 
         return register
 
-    def _route(
-        self,
-        event_type: str,
-        function: Callable[[Any, Any], object],
-        batch_of: int,
-        pipeline: bool,
-        on_failure: OnFailure,
-        version: int | None,
-    ) -> Route:
-        upcasts = self._routes.upcasts.of(event_type)
-        return Route(event_type, function, batch_of, pipeline, on_failure, version, upcasts)
-
     def run(self, workers: int = 1, listen: Address | None = None) -> None:
         """Consume until SIGTERM or SIGINT, or `stop`; finish the transaction at hand, then leave the group.
 
@@ -235,6 +231,8 @@ class Consumer:
         """
         if not self._routes.by_type:
             raise UsageError(f"{self!r} has no handlers", remedy='add one with @app.handler("OrderPlaced")')
+        if workers < 1:
+            raise UsageError(f"workers={workers}: at least one works")
         self._stop.clear()
         if workers == 1:
             fill(self.role(), self.name, listen)

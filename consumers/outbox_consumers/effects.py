@@ -276,8 +276,10 @@ class Effects:
     ) -> None:
         clock = self._clock
         for event in events:
-            with suppress(Skip):
+            try:  # of no cost, unlike `with suppress(Skip)` for every event
                 event._route.function(conn, event)
+            except Skip:
+                log.debug("%r: its handler skips it", event, extra=about(event))
             progress.done += 1
             if not piped:
                 self._check_open()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Self
+from functools import lru_cache
+from typing import Any, Final, Self
 
 import psycopg
 from psycopg.abc import Params
 
 from outbox_consumers.errors import TransactionEndedByHandler
+
+_BEGINNING: Final = 40  # characters that hold the words we look for
 
 
 class HandlerCursor(psycopg.Cursor[Any]):
@@ -34,6 +37,14 @@ class HandlerConnection(psycopg.Connection[Any]):
     """The connection a handler gets: everything works but ending the transaction it is in."""
 
     _mirror: Mirror | None = None
+    _lasting: psycopg.Cursor[Any] | None = None
+
+    @property
+    def lasting_cursor(self) -> psycopg.Cursor[Any]:
+        """The cursor of handlers that want one: the same for every event."""
+        if self._lasting is None or self._lasting.closed:
+            self._lasting = self.cursor()
+        return self._lasting
 
     def commit(self) -> None:
         """Refuse: the consumer commits, when the handler has returned."""
@@ -128,10 +139,13 @@ def ends_transaction(query: object) -> bool:
     if isinstance(query, psycopg.sql.SQL):
         query = query.as_string(None)
     if isinstance(query, bytes):
-        query = query[:40].decode(errors="replace")
-    if not isinstance(query, str):
-        return False
-    words = query[:40].split(None, 2)
+        query = query[:_BEGINNING].decode(errors="replace")
+    return isinstance(query, str) and _begins_with_an_end(query[:_BEGINNING])
+
+
+@lru_cache(maxsize=1024)  # asked for every statement of every event: 0.3 instead of 3 us
+def _begins_with_an_end(beginning: str) -> bool:
+    words = beginning.split(None, 2)
     if not words:
         return False
     first = words[0].rstrip(";").lower()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection, Connection, Cursor
 
 from outbox_consumers.errors import Reject, UnknownEventType, UsageError
 from outbox_consumers.event import Event
@@ -16,6 +16,7 @@ from outbox_consumers.retry import RetryStrategy
 from outbox_consumers.upcasts import Upcast, Upcasts
 
 Handler: TypeAlias = Callable[[Connection[Any], Event], object]
+CursorHandler: TypeAlias = Callable[[Cursor[Any], Event], object]
 BatchHandler: TypeAlias = Callable[[Connection[Any], Sequence[Event]], object]
 AsyncHandler: TypeAlias = Callable[[AsyncConnection[Any], Event], Awaitable[object]]
 AsyncBatchHandler: TypeAlias = Callable[[AsyncConnection[Any], Sequence[Event]], Awaitable[object]]
@@ -36,6 +37,7 @@ class Route:
     batch_of: int
     pipeline: bool
     on_failure: OnFailure = "block"
+    cursor: bool = False  # the function wants a cursor, not a connection
     version: int | None = None  # of the payload that the handler wants; None: whatever comes
     upcasts: Mapping[int, Upcast] = field(default_factory=dict)  # by the version they start from
 
@@ -79,11 +81,16 @@ class Routes:
             choices = ", ".join(get_args(OnFailure))
             raise UsageError(f"on_failure={route.on_failure!r}", remedy=f"say one of {choices}")
         check_signature(route.function, "events" if route.batch_of else "event")
+        if route.cursor and inspect.iscoroutinefunction(route.function):
+            raise UsageError("cursor=True is for handlers that are not asynchronous", remedy="leave it out")
+        if route.cursor:
+            route.function = _with_cursor(route.function)
         if inspect.iscoroutinefunction(route.function):
             route.function, route.pipeline = _waiting_for(route.function), False
         key = route.event_type.encode()
         if key in self.by_type:
             raise UsageError(f"two handlers for {route.event_type}", remedy="keep one of them")
+        route.upcasts = self.upcasts.of(route.event_type)
         self.by_type[key] = route
 
     def wrapped(self, wrap: Callable[[Route], Route]) -> Routes:
@@ -102,6 +109,13 @@ def _waiting_for(function: Callable[..., Any]) -> Callable[[Connection[Any], Any
     def call(conn: Connection[Any], argument: Any) -> object:
         assert isinstance(conn, HandlerConnection)
         return conn.wait_for(function, argument)
+
+    return call
+
+
+def _with_cursor(function: Callable[..., Any]) -> Callable[[Connection[Any], Any], object]:
+    def call(conn: Connection[Any], event: Any) -> object:
+        return function(conn.lasting_cursor if isinstance(conn, HandlerConnection) else conn.cursor(), event)
 
     return call
 

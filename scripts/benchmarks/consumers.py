@@ -11,7 +11,7 @@ from itertools import count
 import psycopg
 from confluent_kafka import KafkaException, Producer
 
-from benchmarks.loops import BULK, BULK_PLAIN, ONE_BY_ONE, SINGLE, SINGLE_PLAIN
+from benchmarks.loops import BULK, BULK_PLAIN, ONE_BY_ONE, SINGLE, SINGLE_CURSOR, SINGLE_PLAIN
 from benchmarks.measures import Figure
 from benchmarks.roads import DEFINITION_FILE
 from benchmarks.rounds import Say, rotated
@@ -40,7 +40,7 @@ def measure(servers: Servers, rounds: int, bulk_events: int, single_events: int,
     _prepare(servers)
     plan = (
         (BULK_TOPIC, bulk_events, (BULK_PLAIN, BULK)),
-        (SINGLE_TOPIC, single_events, (SINGLE_PLAIN, SINGLE, ONE_BY_ONE)),
+        (SINGLE_TOPIC, single_events, (SINGLE_PLAIN, SINGLE, SINGLE_CURSOR, ONE_BY_ONE)),
     )
     rates: dict[str, list[float]] = {}
     for topic, events, ways in plan:
@@ -53,7 +53,7 @@ def measure(servers: Servers, rounds: int, bulk_events: int, single_events: int,
                 rates.setdefault(way, []).append(_run(servers, way, topic, share))
     return [
         *_figures(BULK_WORK, rates, BULK_PLAIN, BULK),
-        *_figures(SINGLE_WORK, rates, SINGLE_PLAIN, SINGLE),
+        *_figures(SINGLE_WORK, rates, SINGLE_PLAIN, SINGLE, SINGLE_CURSOR),
         *_figures(TEXTBOOK_WORK, rates, ONE_BY_ONE, SINGLE),
     ]
 

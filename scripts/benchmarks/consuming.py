@@ -14,7 +14,7 @@ import psycopg
 from confluent_kafka import Consumer as KafkaConsumer
 
 from benchmarks import loops
-from benchmarks.loops import BULK, BULK_PLAIN, ONE_BY_ONE, SINGLE_PLAIN
+from benchmarks.loops import BULK, BULK_PLAIN, ONE_BY_ONE, SINGLE_CURSOR, SINGLE_PLAIN
 from benchmarks.meter import Meter
 from outbox_consumers import Consumer, Event
 
@@ -59,8 +59,14 @@ def library(way: str, name: str, topic: str, bootstrap: str, dsn: str, meter: Me
         conn.execute(loops.EFFECT, (event.key, loops.text(event.payload)))
         count(1)
 
+    def single_with_cursor(cursor: psycopg.Cursor[Any], event: Event) -> None:
+        cursor.execute(loops.EFFECT, (event.key, loops.text(event.payload)))
+        count(1)
+
     if way == BULK:
         app.batch_handler("OrderPlaced")(bulk)
+    elif way == SINGLE_CURSOR:
+        app.handler("OrderPlaced", cursor=True)(single_with_cursor)
     else:
         app.handler("OrderPlaced")(single)
     app.run()

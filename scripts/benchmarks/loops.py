@@ -18,6 +18,7 @@ from benchmarks.meter import Meter
 
 BULK_PLAIN, BULK = "a batch, no dedup", "batch handler with inbox"
 SINGLE_PLAIN, SINGLE = "a pipeline, no dedup", "handler with inbox"
+SINGLE_CURSOR = "the same with cursor=True"
 ONE_BY_ONE = "inbox, a transaction per message"
 
 BATCH = 1000

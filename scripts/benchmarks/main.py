@@ -21,6 +21,8 @@ from benchmarks import (
     durable,
     latency,
     loops,
+    remembering,
+    relaying,
     startup,
     table,
     watching,
@@ -38,7 +40,9 @@ NEEDS = {
     "backlog": _ALL,
     "consumers": _NO_CONNECT,
     "durable": _NO_CONNECT,
+    "inbox": ("postgres",),
     "audit": ("postgres", "kafka"),
+    "relay": _NO_CONNECT,
     "watch": (),
     "cli": (),
 }
@@ -120,6 +124,11 @@ def _on_servers(servers: Servers, parts: Sequence[str], size: Size, say: Say) ->
         yield consumers.measure(servers, size.consumer_rounds, size.bulk_events, size.single_events, say)
     if "durable" in parts:
         yield durable.measure(servers, size.durable_rounds, size.durable_jobs, say)
+    if "inbox" in parts:
+        yield remembering.measure(servers, remembering.ROWS[size is QUICK], say)
+    if "relay" in parts:
+        rounds, events, seconds = relaying.SIZES[size is QUICK]
+        yield relaying.measure(servers, rounds, events, seconds, say)
     if "audit" in parts:
         yield auditing.measure(servers, auditing.EVENTS[size is QUICK], say)
 
@@ -135,12 +144,15 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 GOALS = (
     *auditing.GOALS,
+    *relaying.GOALS,
     Goal(latency.work(99), connector_configs.OURS, at_most=0.1),
     # Two equal configurations differ by a few per cent from round to round.
     Goal(backlog.WORK, connector_configs.OURS, at_least=0.95),
     Goal(consumers.BULK_WORK, loops.BULK, at_least=0.7),
+    Goal(consumers.SINGLE_WORK, loops.SINGLE_CURSOR, at_least=20_000, absolute=True),
     Goal(consumers.TEXTBOOK_WORK, loops.SINGLE, at_least=8),
     *durable.GOALS,
+    *remembering.GOALS,
     Goal(watching.SAMPLE, watching.way(watching.SOME), at_most=50, absolute=True),
     Goal(watching.SAMPLE, watching.way(watching.MANY), at_most=20),
     *(

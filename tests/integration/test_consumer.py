@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -103,6 +104,50 @@ def test_a_batch_handler_gets_events_together(bench: Bench) -> None:
         until(lambda: app.counters.processed == 1000)
     assert max(sizes) == 100
     assert app.counters.singles == 0
+    bench.applied_once()
+
+
+def test_a_handler_may_have_one_cursor_for_all_its_events(bench: Bench) -> None:
+    app = bench.app()
+    failed: list[int] = []
+
+    @app.handler("Placed", cursor=True)
+    def placed(cursor: psycopg.Cursor[Any], event: Event) -> None:
+        n = event.data["n"]
+        values = (event.id, event.key, n)
+        cursor.execute(
+            "INSERT INTO effect (event_id, consumer, key, n) VALUES (%s, 'billing', %s, %s)", values
+        )
+        assert cursor.execute("SELECT %s::int", (n,)).fetchone() == (n,)
+        if n == 70 and len(failed) < 3:
+            failed.append(n)
+            raise RuntimeError("not yet")
+
+    bench.send_many(200)
+    with running(app):
+        until(lambda: app.counters.processed == 200)
+        bench.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            " AND datname = current_database()"
+        )
+        bench.send_many(20)
+        until(lambda: app.counters.processed == 220)
+    assert failed == [70] * 3
+    bench.applied_once()
+
+
+def test_events_sent_three_times_in_any_order_are_applied_once(bench: Bench) -> None:
+    app = bench.applying(batch_size=100)
+    for n in range(300):
+        bench.send({"n": n}, key=str(n % 20))
+    copies = list(enumerate(bench.sent)) * 2
+    random.Random(1).shuffle(copies)
+    for n, event_id in copies:
+        bench.send({"n": n}, key=str(n % 20), id=event_id)
+    bench.flush()
+    with running(app):
+        until(lambda: app.counters.processed + app.counters.duplicates == 900)
+    assert app.counters.processed == 300
     bench.applied_once()
 
 

@@ -36,6 +36,13 @@ def test_a_handler_of_the_wrong_shape_is_found_at_once(function: Any) -> None:
         app().batch_handler("Placed")(function)
 
 
+def test_an_asynchronous_handler_has_no_cursor_of_another_kind() -> None:
+    async def placed(cursor: object, event: Event) -> None: ...
+
+    with pytest.raises(UsageError, match="not asynchronous"):
+        app().handler("Placed", cursor=True)(placed)
+
+
 def test_two_handlers_of_one_type() -> None:
     consumer = app()
     consumer.handler("Placed")(lambda conn, event: None)
