@@ -139,15 +139,15 @@ def test_receiving_takes_few_round_trips(bench: Bench, lab: Lab, monkeypatch: py
 @pytest.mark.parametrize("step", ["put", "received", "store"])
 @pytest.mark.slow
 def test_a_receiver_killed_at_any_step(bench: Bench, lab: Lab, step: str) -> None:
-    bench.send_many(2000)
+    bench.send_many(1000)
     plan = {"receive": True, "settings": settings(bench) | {"batch_size": 100}, "kind": "Placed"}
     for times in (1, 4):
         dying = lab.worker(step=step, times=times, **plan)
         assert dying.ends() == -signal.SIGKILL, dying.said()
     durable = bare(lab.dsn, **settings(bench) | {"batch_size": 100})
-    durable.handler("Placed")(write_effect)
+    durable.handler("Placed", together=True)(write_effect)
     with receiving(durable), working(durable, workers=2):
-        until(lambda: len(lab.effects()) >= 2000 and committed(bench) == 2000)
+        until(lambda: len(lab.effects()) >= 1000 and committed(bench) == 1000)
     lab.applied_once_in_order()
 
 
@@ -159,10 +159,10 @@ def test_a_whole_fleet_under_fire(bench: Bench, lab: Lab) -> None:
     try:
         for _ in range(KILLS):
             first = len(bench.sent)
-            for number in range(first, first + 500):
+            for number in range(first, first + 250):
                 bench.send({"n": number}, key=f"k{number % 20}")
             bench.flush()
-            enough = len(bench.sent) - 400
+            enough = len(bench.sent) - 200
             until(partial(applied, lab, enough))
             fleet.shoot(chance)
         until(lambda: len(lab.effects()) >= len(bench.sent))

@@ -33,7 +33,7 @@ from outbox_consumers.durable.queue import Queue
 from outbox_consumers.durable.routes import Route, Routes
 from outbox_consumers.durable.session import LazyConnection, WorkerSession
 from outbox_consumers.errors import ReadOnlyDatabase, Reject, Skip
-from outbox_consumers.event import TYPE_HEADER, header, headers_of
+from outbox_consumers.event import TYPE_HEADER, about, header, headers_of
 from outbox_consumers.inbox import cursor_of
 from outbox_consumers.outage import Outside
 from outbox_consumers.retry import TRANSIENT, RetryStrategy, is_transient
@@ -325,7 +325,7 @@ class Worker:
         """
         if is_transient(error):
             self._counters.transient += 1
-            log.warning("%r: %s; again soon", job.event, describe(error))
+            log.warning("%r: %s; again soon", job.event, describe(error), extra=about(job.event))
             self._give_back([job], TRANSIENT.delay(1, self._outside.chance()))
             return
         self._counters.failed += 1
@@ -337,12 +337,12 @@ class Worker:
         delay = self._settings.retry.delay(attempts, self._outside.chance())
         log.error(
             "%r failed, attempt %d, again in %.1f s: %s", job.event, attempts, delay, text,
-            exc_info=error if attempts == 1 else None,
+            exc_info=error if attempts == 1 else None, extra=about(job.event, attempts),
         )  # fmt: skip
         self._settle(job, lambda conn: self._queue.fail(conn, self._worker, job, attempts, text, delay))
 
     def _bury(self, conn: LazyConnection, job: Leased, attempts: int, text: str) -> bool:
-        log.error("dead job %r after %d attempts: %s", job.event, attempts, text)
+        log.error("dead job %r, attempt %d: %s", job.event, attempts, text, extra=about(job.event, attempts))
         buried = self._queue.bury(conn, self._worker, job, attempts, text)
         self._counters.dead += buried
         return buried
