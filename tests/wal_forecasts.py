@@ -16,7 +16,8 @@ from outbox_pipeline.watch.forecast import rates_of
 from outbox_pipeline.watch.history import History
 from outbox_pipeline.watch.verdict import Key, SecondsLeft, Verdict
 
-SETTINGS = {"max_slot_wal_keep_size": "128MB", "max_wal_size": "32MB"}
+# A checkpoint comes every 16 MB, and it may be the one or the next that ends the slot: little beside the cap.
+SETTINGS = {"max_slot_wal_keep_size": "256MB", "max_wal_size": "32MB"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ class Foretold:
 
 
 def pause(verdict: Verdict) -> None:
-    """Leave the server time for the checkpoint that is due once the cap is passed."""
-    time.sleep(0.5 if verdict.key is Key.RESCUE_WINDOW else 0.05)
+    """Wait between two rounds; longer once the cap is passed and a checkpoint is due."""
+    time.sleep(0.2 if verdict.key is Key.RESCUE_WINDOW else 0.1)
 
 
 def write(conn: psycopg.Connection[Any], megabytes: int) -> int:
