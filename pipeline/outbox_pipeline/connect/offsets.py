@@ -193,7 +193,7 @@ def _slot_missing(positions: Positions) -> Verdict:
         "slot_missing",
         Severity.CRITICAL,
         f"slot {name} does not exist, but an offset is stored: a start fails with 'no longer available'",
-        "create the slot anew, reset the offsets, and send the rows since the stored offset again",
+        "run outboxctl recover: it creates the slot anew and publishes the rows that no topic has",
     )
 
 
@@ -205,7 +205,7 @@ def _slot_trouble(positions: Positions, slot: LiveSlot) -> Iterator[Verdict]:
             Severity.CRITICAL,
             f"slot {name} is lost ({slot.invalidation_reason or 'its WAL was removed'}): "
             "a start waits for 30 minutes, RUNNING and without a task, and reads nothing",
-            "stop the connector, drop and create the slot, reset the offsets, send the missing rows again",
+            "run outboxctl recover: it creates the slot anew and publishes the rows that no topic has",
         )
     database = positions.config.get("database.dbname")
     if slot.plugin != positions.config.get("plugin.name", "decoderbufs") or slot.database != database:
@@ -257,7 +257,7 @@ def _order(positions: Positions, stored: int) -> Iterator[Verdict]:
             Severity.CRITICAL,
             f"the slot keeps WAL from {lsn.text(positions.restart)} on, the stored offset is older: "
             "it was created anew, and a start fails with 'no longer available'",
-            "reset the offsets, and send the rows since the stored offset again",
+            "run outboxctl recover: it resets the offset and publishes the rows that no topic has",
         )
     elif stored > positions.log_end:
         yield Verdict(
@@ -265,7 +265,7 @@ def _order(positions: Positions, stored: int) -> Iterator[Verdict]:
             Severity.CRITICAL,
             f"the stored offset lies {stored - positions.log_end:,} bytes beyond the end of the log: the "
             "server was restored or failed over, and rows are skipped in silence until it is reached",
-            "stop the connector, reset the offsets, compare the events in Kafka with the table",
+            "run outboxctl recover: it resets the offset and compares the events in Kafka with the table",
         )
     elif positions.confirmed is not None and stored < positions.confirmed:
         yield Verdict(
