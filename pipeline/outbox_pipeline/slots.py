@@ -222,7 +222,8 @@ def _plan_lost(live: LiveSlot, name: str) -> ObjectPlan:
         KIND,
         name,
         f"is lost ({reason}) and cannot be revived: events in the WAL it had to keep were not delivered",
-        f"run outboxctl recover; by hand: stop the connector, SELECT pg_drop_replication_slot({_literal(name)}), apply again, "
+        "run outboxctl recover; by hand: stop the connector, "
+        f"SELECT pg_drop_replication_slot({_literal(name)}), apply again, "
         "and send the undelivered rows of the outbox anew",
         changes=[Change("wal_status", f"lost ({reason})", "reserved")],
     )
