@@ -142,21 +142,21 @@ def test_a_job_is_not_run_before_its_time(lab: Lab) -> None:
 def test_a_failing_job_holds_up_its_own_key_only(lab: Lab) -> None:
     durable, tries = bare(lab.dsn), []
 
-    @durable.handler("Work")
+    @durable.handler("Work", max_attempts=100_000)
     def work(conn: psycopg.Connection[Any], event: Event) -> None:
         write_effect(conn, event)
         if event.data["n"] == 0:
             tries.append(event.attempt)
-            if event.attempt < 4:
+            if len(lab.effects("b")) < 5 or event.attempt < 4:
                 raise RuntimeError("not yet")
 
     with psycopg.connect(lab.dsn, autocommit=True) as conn:
         durable.put_many(conn, [Job("Work", {"n": n}, key="a" if n % 2 == 0 else "b") for n in range(10)])
     finish(lab, durable, workers=2)
-    assert tries == [1, 2, 3, 4]
+    assert tries == list(range(1, len(tries) + 1))
+    assert len(tries) >= 4
     assert lab.effects("a") == [0, 2, 4, 6, 8]
     assert lab.effects("b") == [1, 3, 5, 7, 9]
-    assert lab.effects().index(9) < lab.effects().index(0)
 
 
 def test_no_two_jobs_of_a_key_are_under_way_at_once(lab: Lab) -> None:
