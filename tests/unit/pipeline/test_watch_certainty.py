@@ -115,3 +115,11 @@ def test_a_rate_that_lasts_does() -> None:
 def test_an_end_within_seconds_is_critical_from_seconds_of_history() -> None:
     steps = [with_slot(s, safe_wal_bytes=(60 - 10 * n) * MIB) for n, s in enumerate(_filling(20))]
     assert verdict(*steps).severity is Severity.CRITICAL
+
+
+def test_an_end_in_a_year_is_not_spoken_of() -> None:
+    steps = [down(later(HEALTHY, s, wal=s * 500)) for s in range(0, 61, 10)]
+    answer = verdict(*steps)
+    assert answer.seconds_left is not None
+    assert answer.seconds_left.expected is not None
+    assert "invalidated" not in answer.cause

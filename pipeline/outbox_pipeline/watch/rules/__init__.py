@@ -13,6 +13,8 @@ from outbox_pipeline.watch.words import duration, size, span
 # The first step of every recovery from the table: nothing may consume while slot and offset are rebuilt.
 STOP_FIRST = "outboxctl connectors stop  # then rebuild slot and offset: runbook in pipeline/README.md"
 
+FAR_SECONDS = 90 * 86_400.0  # an end that is further away is no news
+
 Rule: TypeAlias = Callable[[Facts], Finding | None]
 
 
@@ -32,9 +34,11 @@ def urgency(facts: Facts, base: Severity, standing: float = 0.0) -> Severity:
 
 
 def time_left(facts: Facts) -> str:
-    """End a sentence with how long is left, where that is known: `; the slot is invalidated in ...`."""
+    """End a sentence with how long is left, if that is known and near: `; the slot is invalidated in ...`."""
     left = facts.left
     if left is None or (left.earliest is None and left.expected is None):
+        return ""
+    if min(seconds for seconds in (left.earliest, left.expected) if seconds is not None) > FAR_SECONDS:
         return ""
     what = "the slot is invalidated" if left.end.value == "invalidation" else "the disk is full"
     basis = (
