@@ -218,14 +218,14 @@ def jsonb_text(text: str) -> str:
 
     Keys by length in bytes, then by bytes, the last of equal ones wins; one blank after `:` and `,`;
     numbers without exponent, digits as given (`1.50`, `1e3` is `1000`); escapes become characters.
-    Raises InvalidJson for a number that jsonb cannot hold, ValueError for what is no JSON.
+    Raises ValueError for what is no JSON, and for a number that jsonb cannot hold.
     """
     tree: _Tree = json.loads(text, parse_float=Decimal, parse_int=Decimal, parse_constant=_no_constant)
     return "".join(_printed(tree))
 
 
 def _no_constant(name: str) -> Decimal:
-    raise InvalidJson(f"{name} has no JSON form")
+    raise ValueError(f"{name} has no JSON form")
 
 
 def _printed(tree: _Tree) -> Iterator[str]:
@@ -263,7 +263,7 @@ def _number(value: Decimal) -> str:
     exponent = value.as_tuple().exponent
     assert isinstance(exponent, int)  # JSON has no NaN
     if exponent < -_MAX_SCALE or (value and value.adjusted() > _MAX_WEIGHT):
-        raise InvalidJson(_UNFIT)
+        raise ValueError(_UNFIT)
     printed = format(value, "f")
     return printed.removeprefix("-") if not value else printed
 

@@ -10,7 +10,7 @@ from psycopg import conninfo as libpq
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Secret
-from outbox_connectors.errors import DefinitionError
+from outbox_connectors.errors import DefinitionError, Failed, OutboxError, Unreachable
 from outbox_connectors.refused_connection import unreachable
 
 CONNECT_TIMEOUT_SECONDS = 5
@@ -47,6 +47,18 @@ def connect(
 def server_major(conn: psycopg.Connection[TupleRow]) -> int:
     """Tell the server's major version, without a query."""
     return conn.info.server_version // 10000
+
+
+def failure(error: psycopg.Error) -> OutboxError:
+    """Put a server's refusal of a statement into one line, for a caller that knows nothing better to say."""
+    problem = " ".join((error.diag.message_primary or str(error)).split())
+    if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
+        return Unreachable(f"the connection broke: {problem}", where="PostgreSQL", remedy="run it again")
+    if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
+        return Failed(problem, where="PostgreSQL", remedy="run outboxctl plan to see what is missing")
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return Failed(problem, where="PostgreSQL", remedy="use a role that may in postgres.admin or PGUSER")
+    return Failed(problem, where="PostgreSQL", remedy="--debug shows where it came from")
 
 
 def _settings(conninfo: Secret, environ: Mapping[str, str]) -> dict[str, str]:

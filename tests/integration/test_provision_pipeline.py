@@ -316,6 +316,15 @@ def test_without_postgres_there_is_one_line(untouched: Pipeline, change: str, co
     assert answer.err.count("\n") == 1
 
 
+def test_a_table_that_is_not_there_is_one_line(untouched: Pipeline) -> None:
+    answer = untouched.run("audit")
+    assert answer.code == 1
+    assert answer.err.startswith(
+        'error: PostgreSQL: relation "public.outbox" does not exist; run outboxctl plan'
+    )
+    assert answer.err.count("\n") == 1
+
+
 # -- what can be read without changing anything ------------------------------------------------------
 
 

@@ -170,6 +170,23 @@ def interrupted(*, as_json: bool) -> int:
     return ExitCode.FAILED
 
 
+def _spoken(error: Exception) -> Exception:
+    """Put into words what a driver raised and no command expected; one that is not loaded raised nothing."""
+    if "psycopg" in sys.modules:
+        import psycopg
+
+        if isinstance(error, psycopg.Error):
+            from outbox_pipeline import postgres
+
+            return postgres.failure(error)
+    if "confluent_kafka" in sys.modules:
+        from confluent_kafka import KafkaException
+
+        if isinstance(error, KafkaException):
+            return Failed(error.args[0].str(), where="Kafka", remedy="--debug shows where it came from")
+    return error
+
+
 def _explain(error: Exception, as_json: bool) -> int:
     """Put an error into one line, and give the code for it."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
@@ -177,6 +194,7 @@ def _explain(error: Exception, as_json: bool) -> int:
         return ExitCode.USAGE
     if isinstance(error, click.ClickException):
         error = _usage(error)
+    error = _spoken(error)
     if isinstance(error, OutboxError):
         _report(error, as_json, error.exit_code)
         return error.exit_code
