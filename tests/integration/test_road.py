@@ -10,11 +10,13 @@ from confluent_kafka import Producer
 from psycopg import sql
 
 from fix_relay import NewRelayed, Relayed
+from outbox_connectors.errors import ExitCode
 from outbox_pipeline import provision, recover, relay, road
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Refused
 from outbox_pipeline.relay import guard
 from outbox_pipeline.road import Road
+from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.stack
 
@@ -103,6 +105,18 @@ def test_a_worker_that_waited_for_a_switch_goes(relayed: Relayed) -> None:
         road.write(conn, relayed.definition, Road.CDC, "test")
         with pytest.raises(Refused, match="handed to the connector"):
             road.check_still_relay(conn, relayed.definition)
+
+
+def test_a_relay_at_work_goes_when_a_connector_comes(relayed: Relayed) -> None:
+    relayed.write(10)
+    process = relayed.start("--workers", "2")
+    relayed.await_left(0)
+    with_slot(relayed)
+    out, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == ExitCode.REFUSED, out
+    assert "switch --to relay" in out
+    with relayed.connect() as conn:
+        assert road.written(conn, relayed.definition) is Road.CDC
 
 
 def test_the_relay_is_never_written_down_beside_a_slot(relayed: Relayed) -> None:

@@ -29,11 +29,15 @@ BEHIND = "behind"  # the notification that rows were put at old positions: relay
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Who is there: the number of workers, the shards that have an owner, and those that are ours."""
+    """Who is there: the number of workers, the shards that have an owner, and those that are ours.
+
+    `slot`: a connector's slot is there too, which somebody has made beside us.
+    """
 
     workers: int
     held: frozenset[int]
     mine: frozenset[int]
+    slot: bool = False
 
 
 class Session:
@@ -42,6 +46,7 @@ class Session:
     def __init__(self, conn: Connection, names: Names, placeholders: Mapping[str, sql.Composable]) -> None:
         self.conn = conn
         self.until = LAST_POSITION  # rows behind it are somebody else's
+        self.slot = ""  # that a connector would read this outbox by
         self._names = names
         self._placeholders = placeholders
         self._composed: dict[str, sql.Composed] = {}
@@ -61,6 +66,7 @@ class Session:
             dbname=definition.postgres.connector.database,
         )
         session = cls(conn, names, identifiers(names, definition.outbox, shards))
+        session.slot = definition.postgres.slot
         conn.execute(statements.get("relay_set_session"), {"idle_milliseconds": str(IDLE_SESSION_MS)})
         if enter:
             conn.execute(statements.get("relay_enter"), {"lock": names.lock})
@@ -97,7 +103,8 @@ class Session:
     def look(self) -> Look:
         """Read who is there."""
         with self.conn.cursor(row_factory=args_row(_look)) as cursor:
-            found = cursor.execute(statements.get("relay_look"), {"lock": self._names.lock}).fetchone()
+            asked = {"lock": self._names.lock, "slot": self.slot}
+            found = cursor.execute(statements.get("relay_look"), asked).fetchone()
         return found or Look(0, frozenset(), frozenset())
 
     def try_shard(self, shard: int) -> bool:
@@ -201,8 +208,8 @@ class Session:
         self.conn.execute(self._statement("relay_bury"), values)
 
 
-def _look(workers: int, held: Sequence[int], mine: Sequence[int]) -> Look:
-    return Look(workers, frozenset(held), frozenset(mine))
+def _look(workers: int, held: Sequence[int], mine: Sequence[int], slot: bool) -> Look:
+    return Look(workers, frozenset(held), frozenset(mine), slot)
 
 
 def read_settings(conn: Connection, names: Names) -> tuple[str, int] | None:

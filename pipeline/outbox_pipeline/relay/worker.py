@@ -176,6 +176,8 @@ class Worker:
         now = self._clock()
         self._next_look = now + LOOK_SECONDS * self._rng.uniform(0.8, 1.0)
         look = session.look()
+        if look.slot and self._until is None:
+            road.check_only_road(session.conn, self._definition)  # refuses: a connector has come
         workers = (
             max(look.workers, self._settings.workers) if now < self._started + START_SECONDS else look.workers
         )
