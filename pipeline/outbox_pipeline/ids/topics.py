@@ -17,7 +17,7 @@ from outbox_pipeline.errors import DefinitionError, Unreachable
 from outbox_pipeline.kafka import unreachable
 
 BATCH: Final = 2000
-METADATA_SECONDS: Final = 10.0
+METADATA_SECONDS: Final = 30.0
 SILENT_SECONDS: Final = 60.0  # in which a broker that works has something to say: a record or an end
 _ID, _OCCURRED_AT = HEADERS.index("id"), HEADERS.index("occurred_at")
 
