@@ -195,7 +195,7 @@ class Storm:
     def calm(self) -> None:
         """Let everything live again: whoever is frozen once the group has given it up, whoever is gone."""
         until(lambda: self.thaw() == 0)
-        self.fill()
+        until(self._complete)
 
     def drain(self, wanted: int) -> None:
         """Wait for the last effect, for as long as there is any progress."""
@@ -280,6 +280,10 @@ class Storm:
         with suppress(psycopg.OperationalError):
             return int(self.bench.query("SELECT count(*) FROM effect")[0][0])
         return -1
+
+    def _complete(self) -> bool:
+        self.fill()
+        return len(self._known_members() or ()) == MEMBERS
 
     def _more_than(self, done: int) -> int:
         applied = self.applied()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from confluent_kafka import Producer
+from uuid_utils.compat import uuid7
 
 from fix_consumer import Bench, running, write_effect
 from outbox_consumers import Event
@@ -135,6 +138,51 @@ def test_members_of_an_eager_group_that_join_and_leave_lose_and_repeat_nothing(b
     bench.applied_once()
     rows = bench.query("SELECT key, array_agg(n ORDER BY place) FROM effect GROUP BY key")
     assert all(numbers == sorted(numbers) for _, numbers in rows)
+
+
+@pytest.mark.parametrize("protocol", ["eager", "cooperative", "consumer"])
+def test_what_is_finished_is_committed_when_partitions_are_taken_away(bench: Bench, protocol: str) -> None:
+    """The heir repeats nothing: not even the timer of the commits has to come first."""
+    settings: dict[str, Any] = {"group.id": f"{bench.topic}.g", "auto.commit.interval.ms": 3_600_000}
+    settings |= {
+        "eager": {"partition.assignment.strategy": "range"},
+        "cooperative": {},
+        "consumer": {"group.protocol": "consumer"},
+    }[protocol]
+    bench.send_many(300)
+    first, heir = bench.applying(kafka=settings), bench.applying(kafka=settings)
+    with running(first):
+        until(lambda: first.counters.processed == 300)
+        with running(heir):
+            until(lambda: first.counters.revoked > 0)
+            bench.send_many(300, keys=100)
+            until(lambda: first.counters.processed + heir.counters.processed == 600)
+            until(lambda: heir.counters.processed > 0)
+    assert (first.counters.duplicates, heir.counters.duplicates) == (0, 0)
+    bench.applied_once()
+
+
+def test_records_of_an_aborted_transaction_are_not_handled(bench: Bench) -> None:
+    producer = Producer({"bootstrap.servers": bench.server.kafka, "transactional.id": bench.topic})
+    producer.init_transactions()
+    headers: list[tuple[str, str | bytes | None]] = [("event_type", b"Placed")]
+    app = bench.applying()
+    with running(app):
+        for n in range(6):
+            producer.begin_transaction()
+            event_id = uuid7()
+            producer.produce(
+                bench.topic, json.dumps({"n": n}), "k", headers=[("id", str(event_id).encode()), *headers]
+            )
+            if n % 2:
+                producer.flush()
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+                bench.sent.append(event_id)
+        until(lambda: app.counters.processed == 3)
+    assert bench.effects() == [0, 2, 4]
+    bench.applied_once()
 
 
 def test_a_member_whose_static_id_is_taken_ends_with_one_clear_line(bench: Bench) -> None:

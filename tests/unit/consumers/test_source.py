@@ -1,10 +1,14 @@
-"""The watch over offset commits, as pure time."""
+"""What the Kafka side makes of commits: those that do not come, as pure time, and those that are refused."""
 
 from __future__ import annotations
 
 import math
 
-from outbox_consumers.source import CommitWatch
+import pytest
+from confluent_kafka import KafkaError
+
+from outbox_consumers.counters import Counters
+from outbox_consumers.source import CommitWatch, Source
 
 
 def test_offsets_that_wait_too_long_are_noticed_until_a_commit() -> None:
@@ -28,3 +32,23 @@ def test_without_a_limit_nothing_is_noticed() -> None:
     watch.stored()
     now = 1e9
     assert not watch.stalled()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError._STATE,
+        KafkaError._WAIT_COORD,
+    ],
+)
+def test_a_commit_that_kafka_refuses_is_counted_and_kills_nobody(code: int) -> None:
+    """The next owner finds the events in the inbox, so a refused commit loses and repeats nothing."""
+    told: list[int] = []
+    counters = Counters()
+    source = Source({"on_commit": lambda error, _: told.append(error.code())}, ["t"], counters)
+    source._settings["on_commit"](KafkaError(code), [])
+    assert (counters.commit_errors, told) == (1, [code])
