@@ -174,9 +174,10 @@ class Session:
     ) -> list[Row]:
         """Clear away the batch `published`, choose the next rows and note them as batch `n`, all or nothing.
 
-        One statement, so that PostgreSQL knows afterwards that the session is idle: behind a pipeline the
-        client sends one more Flush, which turns idle_session_timeout off, and a frozen owner would keep
-        its shards for ever (measured on PostgreSQL 18). Returns [] for none; then nothing is noted.
+        One statement and no pipeline: PostgreSQL stops the clock of idle_session_timeout when a message
+        arrives, and starts it when it says that it is ready for the next. psycopg ends a pipeline with a
+        Flush, which nothing answers, so the clock would stand still and a frozen owner keep its shards
+        for ever (a test shows it). Returns [] for none; then nothing is noted.
         """
         choice = {
             "shard": shard,

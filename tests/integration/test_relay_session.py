@@ -1,0 +1,42 @@
+"""PostgreSQL ends the session of a frozen owner: what keeps that working."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from fix_relay import Relayed
+from outbox_pipeline.relay.names import names_of
+from outbox_pipeline.relay.session import Session
+from outbox_pipeline.relay.settings import Mode
+from waiting import until
+
+pytestmark = pytest.mark.stack
+
+
+def test_a_session_that_is_silent_is_ended_but_not_behind_a_flush(relayed: Relayed) -> None:
+    """A Flush stops the clock of idle_session_timeout; a pipeline of psycopg ends with one."""
+    session = Session.open(relayed.definition, names_of(relayed.definition), 4)
+    plain, flushed, piped = (relayed.connect() for _ in range(3))
+    everybody = (session.conn, plain, flushed, piped)
+    try:
+        for conn in (flushed, piped, plain, session.conn):  # those whose clock stands still come first
+            conn.execute("SET idle_session_timeout = '500ms'")
+        flushed.pgconn.send_flush_request()
+        flushed.pgconn.flush()
+        with piped.pipeline():
+            piped.execute("SELECT 1")
+        session.next_rows(0, 1, 10, published=None, parked=(), mode=Mode.DELETE)
+        with relayed.connect() as conn:
+            until(lambda: living(conn, plain, session.conn) == 0, "the end of the silent sessions")
+            assert living(conn, flushed, piped) == 2
+    finally:
+        for one in everybody:
+            one.close()
+
+
+def living(conn: psycopg.Connection, *sessions: psycopg.Connection) -> int:
+    pids = [one.info.backend_pid for one in sessions]
+    row = conn.execute("SELECT count(*) FROM pg_stat_activity WHERE pid = ANY (%s)", (pids,)).fetchone()
+    assert row is not None
+    return int(row[0])
