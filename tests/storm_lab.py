@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -298,7 +299,10 @@ class Storm:
     def _kill_server(self, service: str) -> None:
         self.bench.server.kill(service)
         time.sleep(self.chance.uniform(0, 1))
-        self.bench.server.start(service)
+        try:
+            self.bench.server.start(service)
+        except pytest.fail.Exception:
+            self.bench.server.start(service)  # it waits two minutes, of which a busy machine may need more
 
     def _known_members(self) -> set[str] | None:
         """Ask the group for the client ids of its members; None while it cannot say."""
