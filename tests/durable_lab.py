@@ -1,17 +1,12 @@
-"""A place to try the durable inbox: jobs with effects, and workers in processes that die where they should.
-
-Run as a program it is one worker: `python durable_lab.py DSN '{"step": "finish", "times": 3}'` kills
-itself the third time it has taken that step.
-"""
+"""A place to try the durable inbox: jobs with effects, workers in processes that die where they should."""
 
 from __future__ import annotations
 
-import json
 import logging
+import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -19,6 +14,8 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,15 +109,14 @@ class Lab:
         assert broken == [], "out of order"
 
     def worker(self, **plan: Any) -> Child:
-        """Start a worker in a process of its own, see `main`."""
+        """Start a worker in a process of its own, see `work_by_plan`.
+
+        It is forked from a process that has imported everything and nothing else: starting Python for
+        each of many workers would take longer than their work.
+        """
         log = self.folder / f"{uuid.uuid4().hex}.log"
-        with log.open("w") as file:
-            process = subprocess.Popen(
-                [sys.executable, str(Path(__file__)), self.dsn, json.dumps(plan)],
-                stdout=subprocess.DEVNULL,
-                stderr=file,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            )
+        process = forks().Process(target=work_by_plan, args=(self.dsn, plan, log))
+        process.start()
         return Child(process, log)
 
     def bury(self) -> None:
@@ -140,15 +136,25 @@ class Lab:
 class Child:
     """A worker in a process of its own, and what it has logged."""
 
-    process: subprocess.Popen[bytes]
+    process: ForkServerProcess
     log: Path
 
     def ends(self) -> int:
-        """Wait for its end and give the exit code."""
-        return self.process.wait(PATIENCE_SECONDS)
+        """Wait for its end and give the exit code, negative for a signal."""
+        self.process.join(PATIENCE_SECONDS)
+        assert self.process.exitcode is not None, f"it does not end: {self.said()}"
+        return self.process.exitcode
 
     def said(self) -> str:
         return self.log.read_text()
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
 
     def stops(self) -> int:
         """Ask it to stop."""
@@ -157,11 +163,11 @@ class Child:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait()
+        self.process.join()
 
     def children(self) -> list[int]:
-        pid = self.process.pid
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        return [int(child) for child in children.read_text().split()]
 
     def shoot(self, chance: random.Random) -> None:
         """Kill one of its processes, as soon as there is one."""
@@ -169,7 +175,7 @@ class Child:
         os.kill(chance.choice(self.children()), signal.SIGKILL)
 
     def frozen(self) -> bool:
-        text = Path(f"/proc/{self.process.pid}/stat").read_text()
+        text = Path(f"/proc/{self.pid}/stat").read_text()
         return text.rsplit(")", 1)[1].split()[0] == "T"
 
 
@@ -238,8 +244,25 @@ class Fuse:
                 os.kill(os.getpid(), self._number)
 
 
-def main(dsn: str, plan: dict[str, Any]) -> None:
-    """Work until everything is done, SIGTERM, or the planned end."""
+def forks() -> ForkServerContext:
+    """Give the server that workers are forked from; it starts with the first of them."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # Python 3.11 starts it without our path
+    try:
+        ensure_running()
+    finally:
+        os.environ.pop("PYTHONPATH")
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
+    return context
+
+
+def work_by_plan(dsn: str, plan: dict[str, Any], log: Path) -> None:
+    """Work until SIGTERM or the planned end: with step and times it kills itself after the n-th such step."""
+    with log.open("w") as file:
+        os.dup2(file.fileno(), sys.stderr.fileno())
     logging.basicConfig(level=logging.WARNING)
     fuse = Fuse(plan.get("step", ""), plan.get("times", 1), signal.Signals[plan.get("signal", "SIGKILL")])
     arm(fuse)
@@ -306,7 +329,3 @@ def tap(owner: type, name: str, listen: Callable[[object, object], None]) -> Non
         return result
 
     setattr(owner, name, call)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]))

@@ -60,7 +60,7 @@ def test_a_frozen_worker_commits_nothing_when_it_wakes_up(lab: Lab, step: str) -
         lab.outlive()
         lab.drain()
         lab.applied_once_in_order()
-        zombie.process.send_signal(signal.SIGCONT)
+        zombie.send(signal.SIGCONT)
         lab.jobs(100)
         lab.drain()
         lab.applied_once_in_order()
