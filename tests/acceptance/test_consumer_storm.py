@@ -43,7 +43,7 @@ def bench(servers: Stack, new_database: Callable[[Stack], Database], pipeline_na
     return make_bench(servers, new_database(servers), pipeline_name, partitions=6)
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
 def test_a_storm_over_a_group_loses_repeats_and_reorders_nothing(
     bench: Bench, tmp_path: Path, protocol: str
 ) -> None:
@@ -59,8 +59,10 @@ def test_a_storm_over_a_group_loses_repeats_and_reorders_nothing(
             writer.finish(EVENTS)
             storm.calm()
             storm.drain(len(writer.sent))
-            if protocol == "consumer":
-                bench.server.kill("kafka")  # a member that is told to stop must not wait for it
+            if protocol == "classic":
+                # A member that is told to stop must not wait for it. With the other protocol the client does
+                # so for 45 seconds (measured, librdkafka 2.16).
+                bench.server.kill("kafka")
             codes = storm.end()
         finally:
             writer.stop()
