@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from fix_relay import NewRelayed, Relayed
 from outbox_connectors.errors import ExitCode
@@ -68,6 +79,52 @@ def test_no_kafka(relayed: Relayed) -> None:
     code, line = refusal(relayed, "--until-empty")
     assert code == ExitCode.UNREACHABLE
     assert "Kafka" in line
+
+
+@contextmanager
+def denied(relayed: Relayed, kind: ResourceType, name: str, what: AclOperation) -> Iterator[None]:
+    """Let the broker refuse one thing to everybody."""
+    admin = AdminClient(dict(relayed.definition.kafka.client))
+    pattern = ResourcePatternType.PREFIXED if name.endswith(".") else ResourcePatternType.LITERAL
+    rules = [
+        AclBinding(kind, name, pattern, "User:*", "*", AclOperation.ALL, AclPermissionType.ALLOW),
+        AclBinding(kind, name, pattern, "User:*", "*", what, AclPermissionType.DENY),
+    ]
+    for made in admin.create_acls(rules).values():
+        made.result()
+    try:
+        yield
+    finally:
+        every = AclBindingFilter(kind, name, pattern, "User:*", "*", AclOperation.ANY, AclPermissionType.ANY)
+        for gone in admin.delete_acls([every]).values():
+            gone.result()
+
+
+def test_rights_that_the_broker_refuses(relayed: Relayed) -> None:
+    relayed.write(20)
+    own = f"{relayed.definition.pipeline}.relay"
+    with denied(relayed, ResourceType.TRANSACTIONAL_ID, f"{own}.", AclOperation.WRITE):
+        done = relayed.outboxctl("relay", "--until-empty")
+    assert done.returncode == ExitCode.UNREACHABLE
+    assert "grant WRITE and DESCRIBE on its transactional ids" in done.stderr
+    for what in (AclOperation.READ, AclOperation.WRITE):
+        with denied(relayed, ResourceType.TOPIC, own, what):
+            code, line = refusal(relayed, "--until-empty")
+        assert code == ExitCode.UNREACHABLE
+        assert f"topic {own}: Kafka refuses {what.name}; grant it" in line
+    assert relayed.left() == 20
+
+
+def test_a_topic_that_may_not_be_written_holds_up_no_other(relayed: Relayed) -> None:
+    relayed.write(20)
+    relayed.write(20, aggregate_type="payment")
+    with denied(relayed, ResourceType.TOPIC, relayed.definition.kafka.topic_of("order"), AclOperation.WRITE):
+        code, line = refusal(relayed, "--until-empty")
+        assert code == ExitCode.FAILED
+        assert "rows of order are left" in line
+        assert relayed.left() == 20
+    relayed.until_empty()
+    assert relayed.ledger().clean
 
 
 def test_an_outbox_with_other_columns(relayed: Relayed) -> None:

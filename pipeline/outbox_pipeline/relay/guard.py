@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import psycopg
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AclOperation
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
 from outbox_pipeline import rights, road, topics
-from outbox_pipeline.errors import Failed, Refused
+from outbox_pipeline.errors import Failed, Refused, Unreachable
+from outbox_pipeline.kafka import administrator
 from outbox_pipeline.plan import State
 from outbox_pipeline.provision import tables
 from outbox_pipeline.relay import schema
@@ -65,3 +68,18 @@ def _check_progress_topic(definition: Definition, names: Names, shards: int) -> 
     if found is None or found.partitions < shards:
         have = "is missing" if found is None else f"has {found.partitions} partitions for {shards} shards"
         raise Failed(have, where=f"topic {names.progress_topic}", remedy=_SET_UP)
+    _check_rights(definition, names.progress_topic)
+
+
+def _check_rights(definition: Definition, topic: str) -> None:
+    # When Kafka refuses a transaction it does not say for which topic: rows would be blamed.
+    admin = administrator(definition.kafka)
+    asked = admin.client.describe_topics(TopicCollection([topic]), include_authorized_operations=True)
+    allowed = admin.wait(asked[topic], topics.TIMEOUT_SECONDS).authorized_operations
+    missing = [one.name for one in (AclOperation.READ, AclOperation.WRITE) if one not in (allowed or (one,))]
+    if missing:
+        raise Unreachable(
+            f"Kafka refuses {' and '.join(missing)}",
+            where=f"topic {topic}",
+            remedy="grant it, or run with --transactions off",
+        )

@@ -28,12 +28,16 @@ class Fenced(OutboxError):
 
 
 class RefusedBatch(OutboxError):
-    """Nothing of the batch is visible. `at` is the row to blame, where the client knows it."""
+    """Nothing of the batch is visible. `at` is the row to blame, where the client knows it.
 
-    def __init__(self, code: int, cause: str, at: int | None = None) -> None:
+    `spent`: the producer is of no use any more.
+    """
+
+    def __init__(self, code: int, cause: str, at: int | None = None, *, spent: bool = False) -> None:
         super().__init__(cause)
         self.code = code
         self.at = at
+        self.spent = spent
 
 
 class ShardProducer:
@@ -102,6 +106,14 @@ class ShardProducer:
     def _abort(self) -> None:
         self._call(self._producer.abort_transaction)
 
+    def _aborted(self) -> bool:
+        """Abort after a refusal. False: the broker refused all of the transaction and does not know of it."""
+        try:
+            self._abort()
+        except Fenced:
+            return False
+        return True
+
     def _call(self, call: Callable[[float], Any]) -> None:
         """Repeat a transactional call until it has an answer."""
         while not self.abandoned.is_set():
@@ -115,8 +127,7 @@ class ShardProducer:
                 if reason.fatal():
                     raise Fenced(reason.str()) from error
                 if reason.txn_requires_abort():
-                    self._abort()
-                    raise RefusedBatch(reason.code(), reason.str()) from error
+                    raise RefusedBatch(reason.code(), reason.str(), spent=not self._aborted()) from error
                 if not reason.retriable() and reason.code() != KafkaError._TIMED_OUT:
                     raise Fenced(reason.str()) from error
                 time.sleep(0.01)

@@ -296,7 +296,8 @@ class Worker:
         if verdict.rows is not None:
             carriage.rows = list(verdict.rows)
         carriage.search = verdict.search
-        if not self._settings.transactions:  # a plain producer that was refused a record is of no use
+        # A plain producer that was refused a record is of no use either.
+        if not self._settings.transactions or (isinstance(error, RefusedBatch) and error.spent):
             self._replace_producer(session, carriage, Fenced(error.problem))
         elif verdict.wait:
             carriage.pause(self._clock())
