@@ -7,13 +7,15 @@ pipeline       one of them
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psycopg
 import pytest
@@ -21,8 +23,9 @@ from confluent_kafka.admin import AdminClient
 
 from fix_stack import Database, Stack
 from loss_lab import DEFINITION, Road, definition_of
-from outbox_pipeline import provision
+from outbox_pipeline import cli, provision
 from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus, SourceOffset
+from outbox_pipeline.interruption import Interruption
 from waiting import PATIENCE_SECONDS, until
 
 
@@ -55,18 +58,17 @@ class Pipeline(Road):
     def outboxctl(self, *arguments: str, definition: bool = True, typed: str = "") -> Ran:
         """Run `outboxctl connectors ...` with the definition file, or from a folder that has none."""
         options = ["-f", str(self.file)] if definition else []
-        done = subprocess.run(
-            [Path(sys.executable).with_name("outboxctl"), *options, "connectors", *arguments],
-            input=typed,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=self.environ,
-            cwd=self.file.parent / "empty",
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        assert "internal error" not in done.stderr, done.stderr
-        return Ran(done.returncode, done.stdout, done.stderr)
+        out, err = StringIO(), StringIO()
+        with ExitStack() as there:
+            there.enter_context(patch.dict(os.environ, self.environ, clear=True))
+            there.enter_context(patch.object(sys, "stdin", StringIO(typed)))
+            there.enter_context(chdir(self.file.parent / "empty"))
+            there.enter_context(redirect_stdout(out))
+            there.enter_context(redirect_stderr(err))
+            code = cli.run([*options, "connectors", *arguments], Interruption())
+        assert "Traceback" not in err.getvalue(), err.getvalue()
+        assert "internal error" not in err.getvalue(), err.getvalue()
+        return Ran(code, out.getvalue(), err.getvalue())
 
     def register(self) -> None:
         """Register the connector and wait until its task runs."""
