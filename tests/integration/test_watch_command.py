@@ -307,7 +307,7 @@ def test_a_narrow_terminal_is_drawn_on(real: Bench) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     try:
         with suppress(OSError):
-            while b"table" not in seen and time.monotonic() < deadline:
+            while b"kafka_unreachable" not in seen and time.monotonic() < deadline:
                 seen += os.read(master, 4096)
     finally:
         process.send_signal(signal.SIGINT)
