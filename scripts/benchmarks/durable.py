@@ -101,7 +101,7 @@ def _growth(servers: Servers, say: Say) -> list[Figure]:
     ]
 
 
-def _batches(conn: psycopg.Connection[Any], batches: int = 40, size: int = 50) -> tuple[float, ...]:
+def _batches(conn: psycopg.Connection[Any], batches: int = 200, size: int = 50) -> tuple[float, ...]:
     """Give the milliseconds that each batch took to be sorted, taken and ended."""
     _fill(conn, batches * size)
     conn.execute("VACUUM ANALYZE inbox_job")

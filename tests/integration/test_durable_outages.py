@@ -30,8 +30,8 @@ def test_the_server_dies_while_one_worker_is_frozen(lab: Lab, database: Database
     fleet = lab.worker(fleet=2, seconds=0.005, lease=SHORT_LEASE, max_attempts=1000)
     try:
         for number in range(OUTAGES):
-            lab.jobs(300, keys=40)
-            until(partial(applied, lab, len(lab.put) - 250))
+            lab.jobs(150, keys=40)
+            until(partial(applied, lab, len(lab.put) - 120))
             frozen = fleet.children()[number % 2]
             os.kill(frozen, signal.SIGSTOP)
             try:
