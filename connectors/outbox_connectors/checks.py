@@ -11,10 +11,11 @@ from typing import Final
 
 from outbox_connectors import checks_liveness, checks_router, checks_table, checks_values
 from outbox_connectors.config_view import OutboxTable, TableColumn, View
+from outbox_connectors.definition import Definition
 from outbox_connectors.findings import Finding, Severity
 from outbox_connectors.profile import FIXES_COMMIT_OFFSETS, OLDEST, Version
 
-__all__ = ["Finding", "OutboxTable", "Severity", "TableColumn", "check", "releases", "worst"]
+__all__ = ["Finding", "OutboxTable", "Severity", "TableColumn", "check", "releases", "retention", "worst"]
 
 _RULES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     *checks_values.RULES,
@@ -58,6 +59,28 @@ def releases(*, debezium: Version | None, postgres_major: int | None) -> list[Fi
         found.append(
             Finding("old-postgresql", Severity.CRITICAL, cause, "upgrade the server", "PostgreSQL versioning")
         )
+    return found
+
+
+def retention(definition: Definition) -> list[Finding]:
+    """Find topics that forget their records before the outbox may forget the rows.
+
+    A row leaves when its record is there to prove it (outbox_pipeline.prune). A topic without
+    retention.ms of its own keeps records as the broker says, which is not looked at.
+    """
+    found = []
+    for spec in (definition.kafka.defaults, *definition.kafka.aggregates.values()):
+        kept = spec.config.get("retention.ms", "-1")
+        keep_ms = round(definition.outbox.keep.total_seconds() * 1000)
+        if kept.isdigit() and int(kept) <= keep_ms:
+            cause = (
+                f"topic {spec.name} keeps records for {kept} ms, which is not longer than outbox.keep "
+                f"({keep_ms} ms) keeps rows: a row whose record is gone is never pruned"
+            )
+            remedy = f"set its retention.ms well above {keep_ms}, or outbox.keep below it"
+            found.append(
+                Finding("short-retention", Severity.WARNING, cause, remedy, "Kafka topic configuration")
+            )
     return found
 
 

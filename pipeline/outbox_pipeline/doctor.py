@@ -77,6 +77,7 @@ def examine(conn: psycopg.Connection[TupleRow], client: ConnectClient, definitio
     plan = provision.look(conn, client, definition)
     found = [finding for planned in plan.objects for finding in _of_plan(planned)]
     found += server.findings(server.read(conn))
+    found += checks.retention(definition)
     found += _of_slot(conn, definition)
     found += _of_ticker(conn, definition)
     unseen = [f"{planned.kind} {planned.name}: {planned.why}" for planned in plan.objects if planned.unseen]

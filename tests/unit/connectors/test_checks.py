@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from outbox_connectors import checks_values
-from outbox_connectors.checks import OutboxTable, Severity, TableColumn, check, releases, worst
+from outbox_connectors.checks import OutboxTable, Severity, TableColumn, check, releases, retention, worst
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.profile import Version, render
 from outbox_connectors.record import COLUMNS
@@ -275,6 +275,16 @@ def test_the_row_trigger_matters_less_from_371_on() -> None:
 # -- releases and bookkeeping ------------------------------------------------------------------------
 
 
+def test_topics_that_forget_before_the_outbox_may() -> None:
+    assert retention(definition("outbox: {keep: 7 days}\n")) == []  # as the broker says
+    topics = "  defaults: {config: {retention.ms: %s}}\n  aggregates: {order: {config: {retention.ms: %s}}}\n"
+    made = definition(topics % (604_800_001, 604_800_000) + "outbox: {keep: 7 days}\n")
+    assert [(found.code, "outbox.event.order keeps" in found.cause) for found in retention(made)] == [
+        ("short-retention", True)
+    ]
+    assert retention(definition(topics % (-1, -1) + "outbox: {keep: 7 days}\n")) == []
+
+
 def test_old_releases() -> None:
     def codes(debezium: str, major: int) -> list[tuple[str, Severity]]:
         found = releases(debezium=Version.parse(debezium), postgres_major=major)
@@ -305,5 +315,5 @@ def test_every_code_has_a_case() -> None:
     codes |= {expectation.code for expectation in checks_values.EXPECTATIONS}
     codes |= {"topic-prefix", "slot-name", "publication-name"}
     tested = {code for code, _ in (*CASES, *BINARY_CASES)} | {code for code, _ in TABLE_CASES}
-    tested |= {"filtered-publication", "slot-failover", "old-debezium", "old-postgresql"}
+    tested |= {"filtered-publication", "slot-failover", "old-debezium", "old-postgresql", "short-retention"}
     assert codes == tested
