@@ -40,10 +40,22 @@ def prepare(instance: Instance, say: Say) -> Launch:
     )
 
 
+def cluster_id(drawn: bytes) -> str:
+    """Write 16 random bytes as Kafka writes ids: never with a dash in front, which tools take for an option."""
+    text = urlsafe_b64encode(drawn).decode().rstrip("=")
+    return "A" + text[1:] if text.startswith("-") else text
+
+
 def _format(instance: Instance, libraries: Path, config: Path) -> None:
     """Give the storage its cluster id, as kafka-storage.sh would."""
-    cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    arguments = ("format", "--cluster-id", cluster, "--config", str(config), "--ignore-formatted")
+    arguments = (
+        "format",
+        "--cluster-id",
+        cluster_id(uuid.uuid4().bytes),
+        "--config",
+        str(config),
+        "--ignore-formatted",
+    )
     done = subprocess.run(
         java.tool(instance, libraries, "kafka.tools.StorageTool", *arguments),
         env=java.environment(),

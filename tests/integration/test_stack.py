@@ -257,6 +257,12 @@ def test_passwords_are_private(own: Instance) -> None:
     assert not [secret for secret in secrets if secret in own.log("postgres").read_text()]
 
 
+def test_no_cluster_id_looks_like_an_option() -> None:
+    made = [kafka.cluster_id(bytes([first, *range(240, 255)])) for first in range(256)]
+    assert {len(one) for one in made} == {22}
+    assert not any(one.startswith("-") for one in made)
+
+
 def test_a_damaged_memory_is_one_line_and_reset_mends_it(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     folder = layout.folder("broken")
