@@ -41,7 +41,7 @@ def prepare(instance: Instance, say: Say) -> Launch:
 
 
 def cluster_id(drawn: bytes) -> str:
-    """Write 16 random bytes as Kafka writes ids: never with a dash in front, which tools take for an option."""
+    """Write 16 random bytes as Kafka writes ids: with no dash in front, which reads as an option."""
     text = urlsafe_b64encode(drawn).decode().rstrip("=")
     return "A" + text[1:] if text.startswith("-") else text
 
