@@ -41,17 +41,29 @@ def tidy(definition: Definition, say: Say) -> Tidied:
 
     Commits step by step, so an interruption leaves the rest for the next time. Partitions come first:
     a row that finds none goes to the default one, which then keeps that day from getting its own. Waits
-    at most LOCK_MILLISECONDS for a lock. Raises OutboxError and psycopg.Error.
+    at most LOCK_MILLISECONDS for a lock. Raises OutboxError (Refused where the role is not the owner of
+    the table) and psycopg.Error.
     """
     with postgres.connect(
         definition.postgres.admin,
         application_name=APPLICATION_NAME,
         dbname=definition.postgres.connector.database,
     ) as conn:
-        (now,) = conn.execute(statements.get("prune_read_clock")).fetchone() or (None,)
-        assert now is not None
-        made = make_ahead(conn, definition, now)
-        done = prune.prune(conn, definition, now, say=say)
+        try:
+            return _tidy(conn, definition, say)
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise Refused(
+                f"role {conn.info.user} may not tidy: {error.diag.message_primary}",
+                where=f"table {definition.outbox.table}",
+                remedy="watch as the table's owner, or with --no-tidy and run outboxctl prune as the owner",
+            ) from error
+
+
+def _tidy(conn: psycopg.Connection[TupleRow], definition: Definition, say: Say) -> Tidied:
+    (now,) = conn.execute(statements.get("prune_read_clock")).fetchone() or (None,)
+    assert now is not None
+    made = make_ahead(conn, definition, now)
+    done = prune.prune(conn, definition, now, say=say)
     return Tidied(made, tuple(done.partitions), done.rows)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
-from fix_provision import NewSite
+from fix_provision import PASSWORD, NewSite
 from fix_stack import Stack
+from outbox_connectors.definition import Secret
 from outbox_pipeline import tidy
 from outbox_pipeline.errors import Refused
 from outbox_pipeline.provision import tables
@@ -57,3 +60,16 @@ def test_a_whole_turn_says_what_it_did(postgres: Stack, new_site: NewSite) -> No
     assert len(done.made) == 1
     assert str(done) == f"partition {done.made[0]} made"
     assert str(tidy.tidy(site.definition, lambda line: None)) == ""
+
+
+def test_a_writer_is_told_that_it_takes_the_owner(postgres: Stack, new_site: NewSite) -> None:
+    site = new_site(postgres)
+    writer = site.definition.outbox.writers[0]
+    with site.admin() as conn:
+        for statement in tables.ddl(site.definition.outbox, NOW.date()):
+            conn.execute(statement)
+    as_writer = Secret(make_conninfo(site.database.conninfo, user=writer, password=PASSWORD))
+    definition = replace(site.definition, postgres=replace(site.definition.postgres, admin=as_writer))
+    with pytest.raises(Refused, match=f"role {writer} may not tidy: permission denied") as raised:
+        tidy.tidy(definition, lambda line: None)
+    assert "--no-tidy" in raised.value.remedy
