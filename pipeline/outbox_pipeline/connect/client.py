@@ -196,7 +196,8 @@ class ConnectClient:
     def delete(self, name: str) -> None:
         """Delete a connector and wait until it is gone. Its slot, its topics and its offsets stay."""
         self._known(name, "DELETE", "")
-        self._until(lambda: self.config(name) is None, f"connector {name} was deleted but is still visible")
+        # The configuration goes first: a moment later the status may still say UNASSIGNED.
+        self._until(lambda: self.status(name) is None, f"connector {name} was deleted but is still visible")
 
     def absent(self, name: str) -> Failed:
         """Make the error that says there is no such connector, and which ones there are."""

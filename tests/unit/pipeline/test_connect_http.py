@@ -308,6 +308,17 @@ def test_a_connector_that_is_not_there_has_no_status(serve: Serve) -> None:
         assert connect.status("x") is None
 
 
+def test_a_deleted_connector_is_gone_when_it_has_no_status_either(serve: Serve) -> None:
+    absent = (404, "application/json", json.dumps({"error_code": 404, "message": "Connector shop not found"}))
+    left = {"name": "shop", "connector": {"state": "UNASSIGNED", "worker_id": "w"}, "tasks": []}
+    stale = (200, "application/json", json.dumps(left))
+    script = serve((204, "application/json", ""), stale, stale, absent)
+    with client(script.url) as connect:
+        connect.delete("shop")
+        assert connect.status("shop") is None
+    assert [path for _, path, _ in script.requests].count("/connectors/shop/status") == 4
+
+
 def test_a_refused_configuration_is_one_line(serve: Serve) -> None:
     message = (
         "Connector configuration is invalid and contains the following 2 error(s):\nA is wrong\nB is wrong\n"
