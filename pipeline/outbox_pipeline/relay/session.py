@@ -175,9 +175,9 @@ class Session:
         """Clear away the batch `published`, choose the next rows and note them as batch `n`, all or nothing.
 
         One statement and no pipeline: PostgreSQL stops the clock of idle_session_timeout when a message
-        arrives, and starts it when it says that it is ready for the next. psycopg ends a pipeline with a
-        Flush, which nothing answers, so the clock would stand still and a frozen owner keep its shards
-        for ever (a test shows it). Returns [] for none; then nothing is noted.
+        arrives, and starts it when it says that it is ready for the next. psycopg may end a pipeline
+        with a Flush, as its timing has it, which nothing answers: the clock would stand still and a frozen
+        owner keep its shards for ever (a test shows it). Returns [] for none; then nothing is noted.
         """
         choice = {
             "shard": shard,
