@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 import psycopg
 
 from outbox_connectors.definition import Secret
+from outbox_connectors.signals import Stopping
 from outbox_consumers import retention, trial
 from outbox_consumers.batches import Batches
 from outbox_consumers.counters import Counters
@@ -49,7 +50,6 @@ from outbox_consumers.routes import (
 )
 from outbox_consumers.session import Database, Session
 from outbox_consumers.settings import Start, checked, poll_budget
-from outbox_consumers.signals import Stopping
 from outbox_consumers.source import Source
 from outbox_consumers.topic_retention import retentions
 from outbox_consumers.trial import Result

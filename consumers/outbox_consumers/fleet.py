@@ -23,9 +23,9 @@ from multiprocessing.context import ForkProcess
 from typing import Final, TypeAlias
 
 from outbox_connectors.errors import OutboxError
+from outbox_connectors.signals import Stopping
 from outbox_consumers.errors import Failed
 from outbox_consumers.health import Shown, serving
-from outbox_consumers.signals import Stopping
 
 log = logging.getLogger("outbox_consumers")
 

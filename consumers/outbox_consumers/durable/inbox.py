@@ -16,6 +16,7 @@ import psycopg
 from psycopg import pq
 
 from outbox_connectors.definition import Secret
+from outbox_connectors.signals import Stopping
 from outbox_consumers.consumer import Consumer
 from outbox_consumers.dead_letter import Wanted
 from outbox_consumers.durable import census, dead, tables
@@ -37,7 +38,6 @@ from outbox_consumers.retry import RetryStrategy
 from outbox_consumers.routes import Stale, Unknown
 from outbox_consumers.session import Database
 from outbox_consumers.settings import Start
-from outbox_consumers.signals import Stopping
 from outbox_consumers.upcasts import Upcast
 
 H = TypeVar("H", bound=Handler)

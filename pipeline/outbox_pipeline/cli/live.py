@@ -15,11 +15,12 @@ from rich.live import Live
 
 from outbox_connectors import quantities
 from outbox_connectors.errors import ExitCode, UsageError
+from outbox_connectors.signals import Stopping
 from outbox_pipeline import tidy
 from outbox_pipeline.cli import Invocation, output
 from outbox_pipeline.watch import document, history, view
 from outbox_pipeline.watch import notify as telling
-from outbox_pipeline.watch.live import Watch, Wishes, stopping
+from outbox_pipeline.watch.live import Watch, Wishes
 from outbox_pipeline.watch.look import Answer
 from outbox_pipeline.watch.serve import address
 
@@ -67,7 +68,7 @@ def run(
         else:
             lines.show(answer)
 
-    with stopping(watch), live or nullcontext():
+    with Stopping(watch.stop), live or nullcontext():
         watch.run(show)
     return ExitCode.OK
 

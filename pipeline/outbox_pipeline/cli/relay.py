@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from threading import Event
 
 import click
 
 from outbox_connectors.errors import ExitCode, UsageError
+from outbox_connectors.signals import Stopping
 from outbox_pipeline import postgres, relay
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.plan import State
@@ -95,13 +95,12 @@ def relay_(
         output.warning("transactions are off: after a crash up to a batch per shard is published again")
     stop, waiter = Event(), Waiter()
 
-    def end(*_: object) -> None:
+    def end() -> None:
         stop.set()
         waiter.wake()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
-    done = relay.run(invocation.definition(), settings, say=output.progress, stop=stop, waiter=waiter)
+    with Stopping(end):
+        done = relay.run(invocation.definition(), settings, say=output.progress, stop=stop, waiter=waiter)
     if invocation.json:
         output.json_document(done.document())
     else:

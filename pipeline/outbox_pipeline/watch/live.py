@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 
 from outbox_connectors.definition import Definition
 from outbox_pipeline import postgres, ticker
@@ -212,18 +210,3 @@ class Watch:
                 history.save(self._wishes.history_file, self.keeper.history)
             except OSError as error:
                 self._report(f"the history cannot be kept: {error.strerror}")
-
-
-@contextmanager
-def stopping(watch: Watch) -> Iterator[None]:
-    """Let SIGTERM and Ctrl-C end the watch in an orderly way, even in the middle of a sample."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        watch.stop()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
 import threading
 from collections.abc import Callable
@@ -12,8 +13,9 @@ from typing import Any
 class Stopping:
     """SIGTERM and SIGINT call a function while this is entered, in the main thread; nothing else happens.
 
-    A signal handler that raises inside the Kafka client makes it drop records (see `source`), so Python's
-    default SIGINT handler must not stay. In other threads signals are the application's business.
+    A signal handler that raises inside the Kafka client makes it drop records (confluent-kafka-python
+    #729), so Python's default SIGINT handler must not stay. In other threads signals are the
+    application's business.
     """
 
     def __init__(self, stop: Callable[[], None]) -> None:
@@ -30,4 +32,6 @@ class Stopping:
             signal.signal(number, handler)
 
     def _received(self, number: int, _: FrameType | None) -> None:
-        self._stop()
+        # A handler runs between two bytecodes of the main thread, which may be inside Event.wait and hold
+        # the lock that Event.set takes: it would wait for itself for ever. A thread waits for the main one.
+        _thread.start_new_thread(self._stop, ())
