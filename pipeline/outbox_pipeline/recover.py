@@ -9,7 +9,6 @@ behind it. Ids decide, never positions or times of the log that is gone.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -30,7 +29,8 @@ from outbox_pipeline import sql as statements
 from outbox_pipeline.audit import Books
 from outbox_pipeline.connect import offsets
 from outbox_pipeline.connect.client import ConnectClient
-from outbox_pipeline.errors import Failed, Refused
+from outbox_pipeline.connect.detaching import detach
+from outbox_pipeline.errors import Refused
 from outbox_pipeline.ids import rows
 from outbox_pipeline.ids.spool import Spool
 from outbox_pipeline.ids.topics import Topics
@@ -188,30 +188,13 @@ def recover(
 def _stop(conn: Connection, client: ConnectClient, definition: Definition, say: Say) -> None:
     """Stop the connector and spoil its offset, which belongs to a log or a slot that is gone.
 
-    An offset older than every slot shows until the gap is closed that the recovery is not finished. And
-    Connect accepts it only when the task has ended, with its producer closed.
+    An offset older than every slot shows until the gap is closed that the recovery is not finished.
     """
     name = definition.connect.connector
     if client.config(name) is None:
         return
     stored = client.offsets(name)
-    client.stop(name)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while (slot := slots.read(conn, definition.postgres.slot)) is not None and slot.active:
-        if time.monotonic() > deadline:
-            raise Failed(
-                f"the slot is still read by pid {slot.active_pid}",
-                where=f"slot {definition.postgres.slot}",
-                remedy="stop whoever reads it, then recover again",
-            )
-        time.sleep(0.1)
-    while True:
-        try:
-            client.set_offset(name, UNFINISHED)
-            break
-        except Failed:  # its task has not ended
-            if time.monotonic() > deadline:
-                raise
+    detach(conn, client, definition, lambda known: client.set_offset(known, UNFINISHED), again="recover")
     say(f"connector {name} is stopped; its offset was {dict(stored.raw) if stored else 'none'}")
 
 

@@ -30,6 +30,7 @@ from outbox_connectors.definition import Definition
 from outbox_pipeline import canary, fence, provision, road, slots
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
+from outbox_pipeline.connect.detaching import detach
 from outbox_pipeline.errors import Failed, Refused
 from outbox_pipeline.ids import rows
 from outbox_pipeline.ids.spool import Spool
@@ -87,7 +88,9 @@ def to_relay(conn: Connection, client: ConnectClient, definition: Definition, *,
         swept = sweep.run()
         say(f"{swept:,} published rows moved to the history")
         if road.standing(conn, definition) is not Road.RELAY:
-            _stop_connector(conn, client, definition, say)
+            # The offset belongs to the slot, which goes too.
+            detach(conn, client, definition, client.reset_offsets, again="switch")
+            say(f"connector {definition.connect.connector} is stopped")
             swept += sweep.run()  # everything that will ever be published is there now
             say(f"{swept:,} published rows moved to the history, the rest is the relay's")
         if slots.read(conn, definition.postgres.slot) is not None:
@@ -114,35 +117,6 @@ def _place(conn: Connection, definition: Definition) -> _Place:
 def _check_history(place: _Place) -> None:
     if not schema.read(place.conn, place.names).history:
         raise Failed("the relay has no history", remedy="run outboxctl relay --init --archive")
-
-
-def _stop_connector(conn: Connection, client: ConnectClient, definition: Definition, say: Say) -> None:
-    """Stop the connector and wait until nobody reads the slot and its task has sent its last record.
-
-    Connect refuses to forget the offset of a task that has not ended, with its producer closed; its
-    status and the slot say so earlier. The offset belongs to the slot, which goes too.
-    """
-    name = definition.connect.connector
-    registered = client.config(name) is not None
-    if registered:
-        client.stop(name)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while (slot := slots.read(conn, definition.postgres.slot)) is not None and slot.active:
-        if time.monotonic() > deadline:
-            raise Failed(
-                f"the slot is still read by pid {slot.active_pid}",
-                where=f"slot {definition.postgres.slot}",
-                remedy="stop whoever reads it, then switch again",
-            )
-        time.sleep(0.1)
-    while registered:
-        try:
-            client.reset_offsets(name)
-            break
-        except Failed:
-            if time.monotonic() > deadline:
-                raise
-    say(f"connector {name} is stopped")
 
 
 def _drop_slot(conn: Connection, definition: Definition) -> None:
