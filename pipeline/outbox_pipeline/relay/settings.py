@@ -11,7 +11,9 @@ from outbox_connectors.definition import Definition
 from outbox_pipeline.relay.names import Names
 from outbox_pipeline.relay.poison import OnPoison
 
-DEFAULT_BATCH: Final = 1000
+# Each transaction costs the broker markers in every partition it touched: 2000 events instead of 1000
+# were 1.4 times as fast, 4000 no faster than that.
+DEFAULT_BATCH: Final = 2000
 MAX_BATCH: Final = 10_000
 MAX_BATCH_BYTES: Final = 8_000_000
 # The broker's default for a topic's max.message.bytes, which counts the record's frame as well.
