@@ -30,11 +30,7 @@ def place(
     table = sql.Identifier(definition.outbox.table.schema, definition.outbox.table.name)
     try:
         with (
-            postgres.connect(
-                definition.postgres.admin,
-                application_name="outboxctl fence",
-                dbname=definition.postgres.connector.database,
-            ) as other,
+            postgres.as_admin(definition, "outboxctl fence") as other,
             conn.transaction(),
         ):
             conn.execute(statements.get("prune_set_lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import conninfo as libpq
 from psycopg.rows import TupleRow
 
-from outbox_connectors.definition import Secret
+from outbox_connectors.definition import Definition, Secret
 from outbox_connectors.errors import DefinitionError, Failed, OutboxError, Unreachable
 from outbox_connectors.refused_connection import unreachable
 
@@ -42,6 +42,15 @@ def connect(
             dsn="postgres.admin",
             database="postgres.connector.database",
         ) from error
+
+
+def as_admin(definition: Definition, application_name: str) -> psycopg.Connection[TupleRow]:
+    """Open a session in autocommit mode in the outbox's database, as `connect` does with postgres.admin."""
+    return connect(
+        definition.postgres.admin,
+        application_name=application_name,
+        dbname=definition.postgres.connector.database,
+    )
 
 
 def server_major(conn: psycopg.Connection[TupleRow]) -> int:

@@ -44,11 +44,7 @@ def tidy(definition: Definition, say: Say) -> Tidied:
     at most LOCK_MILLISECONDS for a lock. Raises OutboxError (Refused where the role is not the owner of
     the table) and psycopg.Error.
     """
-    with postgres.connect(
-        definition.postgres.admin,
-        application_name=APPLICATION_NAME,
-        dbname=definition.postgres.connector.database,
-    ) as conn:
+    with postgres.as_admin(definition, APPLICATION_NAME) as conn:
         try:
             return _tidy(conn, definition, say)
         except psycopg.errors.InsufficientPrivilege as error:

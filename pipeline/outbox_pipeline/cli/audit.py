@@ -44,13 +44,7 @@ def audit_(
     definition = invocation.definition()
     begin = None if since is None else moment(since)
     with ExitStack() as opened:
-        conn = opened.enter_context(
-            postgres.connect(
-                definition.postgres.admin,
-                application_name="outboxctl audit",
-                dbname=definition.postgres.connector.database,
-            )
-        )
+        conn = opened.enter_context(postgres.as_admin(definition, "outboxctl audit"))
         inbox = None
         if dsn is not None:
             far = postgres.connect(Secret(dsn), application_name="outboxctl audit")

@@ -110,9 +110,5 @@ def _change(
 @contextmanager
 def _session(invocation: Invocation) -> Iterator[psycopg.Connection[TupleRow]]:
     definition = invocation.definition()
-    with postgres.connect(
-        definition.postgres.admin,
-        application_name="outboxctl dead-letters",
-        dbname=definition.postgres.connector.database,
-    ) as conn:
+    with postgres.as_admin(definition, "outboxctl dead-letters") as conn:
         yield conn

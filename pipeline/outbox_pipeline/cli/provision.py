@@ -42,9 +42,7 @@ def systems(definition: Definition) -> Iterator[tuple[psycopg.Connection[TupleRo
     database = definition.postgres.connector.database
     try:
         with (
-            postgres.connect(
-                definition.postgres.admin, application_name=APPLICATION_NAME, dbname=database
-            ) as conn,
+            postgres.as_admin(definition, APPLICATION_NAME) as conn,
             ConnectClient(
                 definition.connect, timeout=LOOK_SECONDS, patience=CONNECT_PATIENCE_SECONDS
             ) as client,
@@ -224,10 +222,7 @@ def _debezium(definition: Definition, text: str | None) -> Version:
 
 
 def _postgres_major(definition: Definition) -> int:
-    database = definition.postgres.connector.database
-    with postgres.connect(
-        definition.postgres.admin, application_name=APPLICATION_NAME, dbname=database
-    ) as conn:
+    with postgres.as_admin(definition, APPLICATION_NAME) as conn:
         return postgres.server_major(conn)
 
 

@@ -20,11 +20,7 @@ def prune_(invocation: Invocation, dry_run: bool) -> int:
     snapshot would keep the deleted rows, and when nothing old can be proven.
     """
     definition = invocation.definition()
-    with postgres.connect(
-        definition.postgres.admin,
-        application_name="outboxctl prune",
-        dbname=definition.postgres.connector.database,
-    ) as conn:
+    with postgres.as_admin(definition, "outboxctl prune") as conn:
         (now,) = conn.execute(statements.get("prune_read_clock")).fetchone() or (None,)
         done = prune.prune(conn, definition, now, dry_run=dry_run, say=output.progress)
     if invocation.json:

@@ -35,11 +35,7 @@ def recover_(invocation: Invocation, since: str | None, rate: float, settle: flo
     definition = invocation.definition()
     begin = None if since is None else moment(since)
     with (
-        postgres.connect(
-            definition.postgres.admin,
-            application_name="outboxctl recover",
-            dbname=definition.postgres.connector.database,
-        ) as conn,
+        postgres.as_admin(definition, "outboxctl recover") as conn,
         ConnectClient(definition.connect) as client,
     ):
         found = recover.plan(conn, client, definition)

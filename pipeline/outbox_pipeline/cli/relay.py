@@ -112,11 +112,7 @@ def relay_(
 
 def _init(invocation: Invocation, shards: int | None, *, notify: bool, archive: bool, dry_run: bool) -> int:
     definition = invocation.definition()
-    with postgres.connect(
-        definition.postgres.admin,
-        application_name="outboxctl relay",
-        dbname=definition.postgres.connector.database,
-    ) as conn:
+    with postgres.as_admin(definition, "outboxctl relay") as conn:
         stored = read_settings(conn, names_of(definition))
         number = shards or (stored[1] if stored else DEFAULT_SHARDS)
         wishes = schema.Wishes(number, notify=notify, archive=archive)

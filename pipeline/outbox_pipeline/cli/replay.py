@@ -45,11 +45,7 @@ def replay_(
     named = [*ids, *(_ids(ids_from) if ids_from else ())]
     kind, key = aggregate or (None, None)
     selection = replay.Selection(named or None, moment(since) if since else None, kind, key)
-    with postgres.connect(
-        definition.postgres.admin,
-        application_name="outboxctl replay",
-        dbname=definition.postgres.connector.database,
-    ) as conn:
+    with postgres.as_admin(definition, "outboxctl replay") as conn:
         count = replay.replay(
             conn, definition, selection, reason, rate=rate, dry_run=dry_run, say=output.progress
         )

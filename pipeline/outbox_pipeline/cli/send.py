@@ -85,11 +85,7 @@ def send(
 
 def _write(definition: Definition, event: Event) -> None:
     table = definition.outbox.table
-    with postgres.connect(
-        definition.postgres.admin,
-        application_name="outboxctl send",
-        dbname=definition.postgres.connector.database,
-    ) as conn:
+    with postgres.as_admin(definition, "outboxctl send") as conn:
         try:
             with conn.transaction():
                 outbox.add_many(conn, [event], table=table)

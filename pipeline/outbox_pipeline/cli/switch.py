@@ -22,11 +22,7 @@ def switch_(invocation: Invocation, road: str, dry_run: bool) -> int:
     """
     definition = invocation.definition()
     with (
-        postgres.connect(
-            definition.postgres.admin,
-            application_name="outboxctl switch",
-            dbname=definition.postgres.connector.database,
-        ) as conn,
+        postgres.as_admin(definition, "outboxctl switch") as conn,
         ConnectClient(definition.connect) as client,
     ):
         if dry_run:

@@ -112,11 +112,7 @@ def watch(
 
 
 def _connect(definition: Definition) -> psycopg.Connection[TupleRow]:
-    return postgres.connect(
-        definition.postgres.admin,
-        application_name=ticker.APPLICATION_NAME,
-        dbname=definition.postgres.connector.database,
-    )
+    return postgres.as_admin(definition, ticker.APPLICATION_NAME)
 
 
 def _tick_once(definition: Definition, ticks: ticker.Ticks) -> None:

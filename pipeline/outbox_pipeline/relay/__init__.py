@@ -50,15 +50,13 @@ def run(
     returns. Raises Failed (not set up), Refused (a connector or another pipeline reads the same
     outbox) and Unreachable; a server that goes away later is waited for.
     """
-    database = definition.postgres.connector.database
     try:
-        with postgres.connect(
-            definition.postgres.admin, application_name="outboxctl relay", dbname=database
-        ) as conn:
+        with postgres.as_admin(definition, "outboxctl relay") as conn:
             shards = guard.check(conn, definition, settings)
     except psycopg.OperationalError as error:
         problem = " ".join((error.diag.message_primary or str(error)).split())
-        raise Unreachable(problem, where=f"PostgreSQL, database {database}", remedy="run it again") from error
+        where = f"PostgreSQL, database {definition.postgres.connector.database}"
+        raise Unreachable(problem, where=where, remedy="run it again") from error
     waiter = waiter or Waiter()
     if settings.workers > 1:
         return supervise(definition, shards, settings, say=say, stop=stop, waiter=waiter)

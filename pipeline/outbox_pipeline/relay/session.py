@@ -60,11 +60,7 @@ class Session:
 
         Raises Unreachable.
         """
-        conn = postgres.connect(
-            definition.postgres.admin,
-            application_name=f"outboxctl relay {definition.pipeline}",
-            dbname=definition.postgres.connector.database,
-        )
+        conn = postgres.as_admin(definition, f"outboxctl relay {definition.pipeline}")
         session = cls(conn, names, identifiers(names, definition.outbox, shards))
         session.slot = definition.postgres.slot
         conn.execute(statements.get("relay_set_session"), {"idle_milliseconds": str(IDLE_SESSION_MS)})

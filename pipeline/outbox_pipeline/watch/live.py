@@ -162,11 +162,7 @@ class Watch:
 
     def _beat(self, interval_seconds: float) -> None:
         ticker.run(
-            lambda: postgres.connect(
-                self._definition.postgres.admin,
-                application_name=TICKER_NAME,
-                dbname=self._definition.postgres.connector.database,
-            ),
+            lambda: postgres.as_admin(self._definition, TICKER_NAME),
             self._definition.heartbeat_prefix,
             interval_seconds=interval_seconds,
             stopped=self._stopped.is_set,
