@@ -33,14 +33,14 @@ def place(
             postgres.as_admin(definition, "outboxctl fence") as other,
             conn.transaction(),
         ):
-            conn.execute(statements.get("prune_set_lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
-            conn.execute(sql.SQL(statements.get("switch_lock_outbox")).format(table=table))
-            ends = sql.SQL(statements.get("switch_read_ends")).format(table=table)
+            conn.execute(statements.get("limit_lock_wait"), {"milliseconds": LOCK_MILLISECONDS})
+            conn.execute(sql.SQL(statements.get("fence_lock_outbox")).format(table=table))
+            ends = sql.SQL(statements.get("fence_read_ends")).format(table=table)
             until, end = conn.execute(ends).fetchone() or (0, "0/0")
             # A commit of its own writes the log to disk up to here; a slot cannot move beyond that.
             messages.emit(other, definition.heartbeat_prefix, "fence", transactional=True)
             moved = {"slot": definition.postgres.slot, "lsn": end}
-            conn.execute(statements.get("switch_advance_slot"), moved)
+            conn.execute(statements.get("fence_advance_slot"), moved)
             note(until)
     except psycopg.errors.ObjectInUse as error:
         raise Refused(

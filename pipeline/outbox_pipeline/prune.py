@@ -228,9 +228,7 @@ def _drop(run: _Run, name: str, size: int) -> None:
     if not run.dry_run:
         try:
             with run.conn.transaction():
-                run.conn.execute(
-                    statements.get("prune_set_lock_timeout"), {"milliseconds": LOCK_MILLISECONDS}
-                )
+                run.conn.execute(statements.get("limit_lock_wait"), {"milliseconds": LOCK_MILLISECONDS})
                 run.conn.execute(sql.SQL(statements.get("prune_lock_partition")).format(**table))
                 if _count(run.conn, table) != count:
                     run.say(f"{name} stays: a row has just come in")

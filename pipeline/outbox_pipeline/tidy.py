@@ -88,7 +88,7 @@ def make_ahead(conn: psycopg.Connection[TupleRow], definition: Definition, now: 
     ]
     if wanted:
         with conn.transaction():
-            conn.execute(statements.get("prune_set_lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
+            conn.execute(statements.get("limit_lock_wait"), {"milliseconds": LOCK_MILLISECONDS})
             for _, statement in wanted:
                 conn.execute(statement)
     return tuple(field.split()[1] for field, _ in wanted if not field.endswith(" parameters"))

@@ -1,0 +1,2 @@
+-- Limit how long each statement of this transaction waits for a lock, in milliseconds.
+SELECT set_config('lock_timeout', %(milliseconds)s, true)
