@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -147,3 +149,21 @@ def test_init_twice_and_its_plan(new_relayed: NewRelayed) -> None:
     assert changes == {"wake-up function", "wake-up trigger", "history"}
     assert relayed.outboxctl("relay", "--init", "--archive").returncode == ExitCode.OK
     assert relayed.outboxctl("relay", "--init", "--archive", "--dry-run").returncode == ExitCode.OK
+
+
+def test_a_program_that_workers_cannot_import(relayed: Relayed) -> None:
+    """Each worker imports the caller's main module: without a guard it would start workers of its own."""
+    program = relayed.path.with_name("embedding.py")
+    program.write_text(
+        "import os\n"
+        "from pathlib import Path\n"
+        "from threading import Event\n"
+        "from outbox_connectors import loading\n"
+        "from outbox_pipeline import relay\n"
+        f"definition = loading.load(Path({str(relayed.path)!r}), os.environ)\n"
+        "settings = relay.Settings(workers=2, until_empty=True)\n"
+        "relay.run(definition, settings, say=print, stop=Event())\n"
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "a worker process cannot start" in done.stderr.strip().splitlines()[-1]

@@ -18,7 +18,7 @@ from threading import Event, Thread
 from typing import Final
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline.errors import OutboxError
+from outbox_pipeline.errors import Failed, OutboxError
 from outbox_pipeline.relay.counters import Counters
 from outbox_pipeline.relay.names import names_of
 from outbox_pipeline.relay.settings import Settings
@@ -26,6 +26,7 @@ from outbox_pipeline.relay.wakeup import Waiter
 from outbox_pipeline.relay.worker import Worker
 
 RESTART_SECONDS: Final = 1.0
+BEGUN: Final = True  # a worker's first word
 Say = Callable[[str], None]
 
 
@@ -34,6 +35,7 @@ class _Child:
     number: int
     process: BaseProcess
     channel: Connection
+    begun: bool = False
 
 
 def supervise(
@@ -42,7 +44,7 @@ def supervise(
     """Run `settings.workers` processes until all of them are done or `stop` is set.
 
     A worker that is killed is started again. An error that waiting cannot mend ends all workers and
-    is raised. When this process is killed, its workers notice and end too.
+    is raised; so does a process that ends before it is a worker, as every one would. When this process is killed, its workers notice and end too.
     """
     crew = _Crew(definition, shards, settings, say)
     for number in range(settings.workers):
@@ -96,7 +98,9 @@ class _Crew:
         except (EOFError, OSError):
             self._ended(child)
             return
-        if isinstance(message, Counters):
+        if message is BEGUN:
+            child.begun = True
+        elif isinstance(message, Counters):
             self.total += message
         elif isinstance(message, OutboxError):
             self.failure = self.failure or message
@@ -107,8 +111,14 @@ class _Crew:
         self.children.remove(child)
         child.process.join()
         child.channel.close()
-        if child.process.exitcode != 0 and not self.stopping:
-            self.say(f"worker {child.number} died (exit {child.process.exitcode}), starting another")
+        code = child.process.exitcode or 0
+        if code > 0 and not child.begun:
+            self.failure = self.failure or Failed(
+                f"a worker process cannot start (exit {code}, its reason is above)",
+                remedy='a program that calls relay.run with workers needs if __name__ == "__main__"',
+            )
+        elif code != 0 and not self.stopping:
+            self.say(f"worker {child.number} died (exit {code}), starting another")
             time.sleep(RESTART_SECONDS)
             self.start(child.number)
 
@@ -130,6 +140,7 @@ def _work(definition: Definition, shards: int, settings: Settings, channel: Conn
         with contextlib.suppress(OSError):  # the parent is gone
             channel.send(message)
 
+    tell(BEGUN)
     Thread(target=listen, daemon=True).start()
     worker = Worker(definition, names_of(definition), shards, settings, say=tell, waiter=waiter, stop=stop)
     try:
