@@ -30,7 +30,7 @@ bench: install ## latency and throughput against Debezium's defaults and plain l
 compose-test: install ## docker compose: up, send, read the effects, down (skips where no engine answers)
 	@scripts/compose-test
 
-soak: install ## random kills for ten minutes, then the ledger
+soak: install ## the long forms: kills for ten minutes, storms, a queue of 24 hours; each with its ledger
 	@scripts/soak
 
 clean: ## stop the local stacks and remove everything they and make left here

@@ -1,12 +1,10 @@
 """A storm over five members of one group: nothing is missing, nothing happens twice, order holds.
 
-The run is seeded; `OUTBOX_SEED` repeats one, `OUTBOX_STORM_SECONDS` and `OUTBOX_STORM_EVENTS` make it longer
-(`make soak`).
+The run is seeded; `OUTBOX_SEED` repeats one; `make soak` storms for two minutes and 100,000 events.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
@@ -19,12 +17,12 @@ import fix_stack
 from commit_cutter import CommitCutter
 from fix_consumer import Bench, make_bench
 from fix_stack import Database, Stack
+from forms import SEED, sized
 from outbox_connectors.errors import ExitCode
 from storm_lab import PATIENCE, Storm, Writer
 
-SECONDS = float(os.environ.get("OUTBOX_STORM_SECONDS", "0"))
-EVENTS = int(os.environ.get("OUTBOX_STORM_EVENTS", "10000"))
-SEED = int(os.environ.get("OUTBOX_SEED", "20261130"))
+SECONDS = sized(0.0, 120.0)
+EVENTS = sized(10_000, 100_000)
 STACK = "storm"
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(SECONDS + 5 * PATIENCE)]

@@ -1,6 +1,6 @@
 """Kill -9 of every part, at random, under load: nothing is missing, nothing happens twice, order holds.
 
-The run is seeded; `OUTBOX_SEED` repeats one, `OUTBOX_KILL_SECONDS` makes it longer (`make soak`).
+The run is seeded; `OUTBOX_SEED` repeats one; `make soak` runs it for ten minutes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from forms import SEED, sized
 from outbox_pipeline import outbox
 from waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 OUTBOXCTL = str(Path(sys.executable).with_name("outboxctl"))
-SECONDS = float(os.environ.get("OUTBOX_KILL_SECONDS", "120"))
-SEED = int(os.environ.get("OUTBOX_SEED", "20261129"))
+SECONDS = sized(120.0, 600.0)
 RATE = 200
 AGGREGATES = 50
 VICTIMS = ("connect", "kafka", "postgres", "consumer")

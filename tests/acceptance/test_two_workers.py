@@ -5,7 +5,6 @@ Part of `make soak`: a second worker costs a start of Java, and both rebalance. 
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 
 from fix_provision import Pipeline
 from fix_stack import Stack
+from forms import LONG
 from local_stack import java
 from local_stack.instance import load
 from local_stack.layout import Layout
@@ -23,7 +23,7 @@ from waiting import PATIENCE_SECONDS, until
 
 pytestmark = [
     pytest.mark.stack,
-    pytest.mark.skipif("OUTBOX_TWO_WORKERS" not in os.environ, reason="for make soak"),
+    pytest.mark.skipif(not LONG, reason="for make soak"),
 ]
 
 

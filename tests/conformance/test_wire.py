@@ -1,7 +1,7 @@
 """Byte for byte: the same rows, once through Debezium's EventRouter and once through the relay.
 
 Values are drawn by hypothesis beside the special ones of `rows`; the seed is printed and
-`OUTBOX_TEST_SEED` makes the same rows again. Both roads are also held to `record.row_record`.
+`OUTBOX_SEED` makes the same rows again. Both roads are also held to `record.row_record`.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ TYPES = ["uuid", "text", "text", "text", "int4", "PAYLOAD", "timestamptz", "text
 
 @pytest.fixture
 def from_seed() -> int:
-    seed = int(os.environ.get("OUTBOX_TEST_SEED", time.time_ns()))
-    print(f"OUTBOX_TEST_SEED={seed} makes the same rows again")
+    seed = int(os.environ.get("OUTBOX_SEED", time.time_ns()))
+    print(f"OUTBOX_SEED={seed} makes the same rows again")
     return seed
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from durable_lab import Lab
 from fix_stack import Database
+from forms import sized
 from outbox_consumers.durable import tables
 from outbox_consumers.durable.queue import Queue
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.stack
 BATCH = 50
 TAKES = 30
 STATEMENTS = ("durable_read_new", "durable_wake", "durable_take")
-MOST = int(os.environ.get("OUTBOX_TEST_ROWS", "50000"))
+MOST = sized(50_000, 1_000_000)
 # Rows of each shape, as receiving, sorting and failing leave them behind.
 FILL = """
 INSERT INTO inbox_job (consumer, state, queue, priority, due_at, event_id, event_type, topic, partition,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import threading
@@ -19,13 +18,14 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from durable_lab import Lab, bare, working, write_effect
 from fix_consumer import Bench
+from forms import sized
 from outbox_consumers import Event, schema
 from outbox_consumers.durable import DurableInbox, steps
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack
 
-KILLS = int(os.environ.get("OUTBOX_TEST_KILLS", "4"))
+KILLS = sized(4, 40)
 
 
 @pytest.fixture

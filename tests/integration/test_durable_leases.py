@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
 import threading
@@ -18,6 +17,7 @@ import pytest
 
 from durable_lab import Lab, bare, finish, working, write_effect
 from fix_stack import Database
+from forms import sized
 from outbox_consumers import Event, Skip
 from outbox_consumers.durable import worker
 from outbox_consumers.durable.queue import Queue
@@ -26,7 +26,7 @@ from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack
 
-SESSIONS = int(os.environ.get("OUTBOX_TEST_SESSIONS", "20"))
+SESSIONS = sized(20, 300)
 
 
 @pytest.fixture

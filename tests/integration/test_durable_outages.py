@@ -11,11 +11,12 @@ import pytest
 
 from durable_lab import SHORT_LEASE, Lab
 from fix_stack import Database
+from forms import sized
 from waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
-OUTAGES = int(os.environ.get("OUTBOX_TEST_OUTAGES", "2"))
+OUTAGES = sized(2, 20)
 
 
 @pytest.fixture

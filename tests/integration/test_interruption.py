@@ -1,6 +1,6 @@
 """Ctrl-C at any moment: one line, exit code 1, and a pipeline to go on with.
 
-$OUTBOX_SEED chooses other moments, $OUTBOX_INTERRUPTIONS more of them.
+$OUTBOX_SEED chooses other moments, `make soak` more of them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from fix_provision import Pipeline
+from forms import SEED, sized
 from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.stack
 
-SEED = int(os.environ.get("OUTBOX_SEED", "20"))
-WANTED = int(os.environ.get("OUTBOX_INTERRUPTIONS", "6"))  # of each command
+WANTED = sized(6, 60)  # of each command
 AT_ONCE = 3  # processes beside each other: most of their time is waiting
 # A Ctrl-C that comes while Python itself starts is Python's. So the child tells when ours begins: with the
 # first handler of SIGINT that is set.

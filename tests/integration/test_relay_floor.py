@@ -19,6 +19,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from fix_relay import NewRelayed, Relayed
+from forms import sized
 from outbox_connectors.record import Row
 from outbox_pipeline import outbox
 from outbox_pipeline.relay import dead_letters
@@ -29,8 +30,8 @@ from outbox_pipeline.relay.settings import Mode
 
 pytestmark = pytest.mark.stack
 
-HOURS = int(os.environ.get("OUTBOX_TEST_QUEUE_HOURS", "6"))
-EVENTS = int(os.environ.get("OUTBOX_TEST_QUEUE_EVENTS", "1000"))
+HOURS = sized(6, 24)
+EVENTS = sized(1000, 20_000)
 SHARDS = 2
 
 

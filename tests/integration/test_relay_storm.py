@@ -1,7 +1,7 @@
 """Four workers, killed and frozen, servers killed, sessions cut, records refused: every event once, in order.
 
 The short form is for `make test`, the long one (100,000 events, a worker frozen for a minute, every
-calamity several times) for `make soak`: the numbers come from the environment, the code is the same.
+calamity several times) for `make soak`: the code is the same.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ import psycopg
 import pytest
 
 from fix_relay import NewRelayed, Relayed
+from forms import SEED, sized
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.record import Event
 from outbox_pipeline import outbox
 from waiting import PATIENCE_SECONDS, until
 
-EVENTS = int(os.environ.get("OUTBOX_TEST_STORM_EVENTS", "5000"))
-RATE = int(os.environ.get("OUTBOX_TEST_STORM_RATE", "400"))  # events a second, while they last
+EVENTS = sized(5000, 100_000)
+RATE = sized(400, 1000)  # events a second, while they last
 IDLE_RATE = 50  # once there are enough
-ROUNDS = int(os.environ.get("OUTBOX_TEST_STORM_ROUNDS", "1"))
+ROUNDS = sized(1, 3)
 # PostgreSQL ends the session of a worker that is frozen for ten seconds.
-FROZEN_SECONDS = float(os.environ.get("OUTBOX_TEST_STORM_FROZEN_SECONDS", "13"))
-SEED = int(os.environ.get("OUTBOX_SEED", "20261130"))
+FROZEN_SECONDS = sized(13.0, 60.0)
 WORKERS = 4
 AGGREGATES = 97
 SOME = 20  # events in a transaction

@@ -25,6 +25,7 @@ import pytest
 
 from fix_provision import PROGRAM, Pipeline
 from fix_stack import Database
+from forms import LONG, sized
 from outbox_connectors.definition import TableName
 from outbox_connectors.errors import ExitCode
 from outbox_pipeline import audit, outbox, relay, switch
@@ -37,9 +38,9 @@ from waiting import PATIENCE_SECONDS, until
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 KEYS = 23
-ROUNDS = int(os.environ.get("OUTBOX_SWITCH_ROUNDS", "1"))
-RATE = int(os.environ.get("OUTBOX_SWITCH_RATE", "200"))
-KILLS = bool(os.environ.get("OUTBOX_SWITCH_KILLS"))
+ROUNDS = sized(1, 3)
+RATE = sized(200, 500)
+KILLS = LONG
 TESTS = Path(__file__).parents[1]
 
 

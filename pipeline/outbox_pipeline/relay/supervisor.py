@@ -44,7 +44,8 @@ def supervise(
     """Run `settings.workers` processes until all of them are done or `stop` is set.
 
     A worker that is killed is started again. An error that waiting cannot mend ends all workers and
-    is raised; so does a process that ends before it is a worker, as every one would. When this process is killed, its workers notice and end too.
+    is raised; so does a process that ends before it is a worker, as every one would. When this process
+    is killed, its workers notice and end too.
     """
     crew = _Crew(definition, shards, settings, say)
     for number in range(settings.workers):
