@@ -31,7 +31,7 @@ class Foretold:
     @classmethod
     def of(cls, history: History, left: SecondsLeft | None) -> Foretold | None:
         """Take the forecast that goes with the newest point of a history; None where there is none."""
-        rate = rates_of(history.buckets, history.points).recent
+        rate = rates_of(history.buckets, history.points).rate
         wal = history.points[-1].wal
         if not rate or wal is None or left is None or left.earliest is None or left.expected is None:
             return None

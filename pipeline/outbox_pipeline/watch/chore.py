@@ -12,10 +12,11 @@ FIRST_SECONDS = 60.0  # a watch that only looks in has nothing to do
 
 @dataclass(slots=True)
 class Chores:
-    """What was done so far. One thread writes it; a reader may see the one number before the other."""
+    """What was done so far. One thread writes it; a reader may see one number before another."""
 
     done: int = 0
     failed: int = 0
+    failed_in_a_row: int = 0  # since it was last done
     last_done_at: float | None = None  # epoch seconds
 
 
@@ -42,10 +43,12 @@ def repeat(
             said = str(chore())
         except Exception as error:  # the watch must outlive whatever goes wrong beside it
             chores.failed += 1
+            chores.failed_in_a_row += 1
             kind = "" if isinstance(error, OutboxError) else f"{type(error).__name__}: "
             report(f"{name} failed: {kind}{' '.join(str(error).split())}")
         else:
             chores.done += 1
+            chores.failed_in_a_row = 0
             chores.last_done_at = clock()
             if said:
                 report(f"{name}: {said}")

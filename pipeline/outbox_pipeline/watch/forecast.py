@@ -3,8 +3,11 @@
 Both ends are reached by writing a known number of bytes of WAL, so the question is how fast WAL
 will be written. Its shape repeats with the day (nights, batches), so the last day answers it:
 
-expected  replays the last day from this time of day on. With a shorter past the rate of now goes on.
-earliest  is the worst case the past knows: the shortest stretch in which that much was written.
+expected  replays the last day from this time of day on. With a shorter past the rate of now goes on, or
+          that of the last half hour where it is greater: full pages after a checkpoint and vacuum come in
+          bursts, and between two of them the rate of now is too low.
+earliest  is the worst case the past knows: the shortest stretch in which that much was written, in the
+          last day by five minutes, in the last half hour by ten seconds.
           A rate never seen before counts in both.
 
 A slot is not invalidated when `safe_wal_size` reaches zero but at the end of the next checkpoint
@@ -13,25 +16,44 @@ after that (measured on PostgreSQL 13 to 18), so a forecast knows when checkpoin
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from outbox_pipeline.watch.history import BUCKET_SECONDS, BUCKETS, DAY_SECONDS, Bucket, Point
+from outbox_pipeline.watch.history import (
+    BUCKET_SECONDS,
+    BUCKETS,
+    COARSE_SECONDS,
+    DAY_SECONDS,
+    KEPT_SECONDS,
+    Bucket,
+    Point,
+)
 from outbox_pipeline.watch.sample import PostgresSample, Sample, Server, Slot
 from outbox_pipeline.watch.verdict import End, SecondsLeft
 
 RECENT_SECONDS = 120.0
+LATELY_SECONDS = 60.0  # a shorter past shows no shape
 SURGE = 1.5  # a present rate this many times over every rate of the past is news, and believed
 HORIZON_DAYS = 400  # beyond this nobody plans, and a float would lose its meaning
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The past of WAL writing: bytes in each watched five minutes, and the rate of now."""
+    """The past of WAL writing: bytes in each watched five minutes, lately in each ten seconds, and the rate of now."""
 
     buckets: tuple[Bucket, ...]  # oldest first, only sufficiently watched ones
     recent: float | None  # bytes per second over the last two minutes
     seconds: float  # how much past this speaks from
+    lately: tuple[float, ...] = ()  # bytes in each COARSE_SECONDS up to now, oldest first
+
+    @property
+    def rate(self) -> float | None:
+        """What a past without a whole day foresees, in bytes per second."""
+        if self.recent is None or not self.lately:
+            return self.recent
+        return max(self.recent, sum(self.lately) / (len(self.lately) * COARSE_SECONDS))
 
     @property
     def whole_day(self) -> bool:
@@ -50,7 +72,27 @@ def rates_of(buckets: Sequence[Bucket], points: Sequence[Point]) -> Rates:
         if seconds > 0 and known[-1].wal is not None and first.wal is not None:
             recent = max(0.0, (known[-1].wal - first.wal) / seconds)
     watched = tuple(b for b in buckets if b.seconds >= BUCKET_SECONDS / 10)
-    return Rates(buckets=watched, recent=recent, seconds=sum(b.seconds for b in buckets))
+    seconds_watched = sum(b.seconds for b in buckets)
+    return Rates(buckets=watched, recent=recent, seconds=seconds_watched, lately=_lately(known))
+
+
+def _lately(known: Sequence[Point]) -> tuple[float, ...]:
+    """Cut the last half hour into pieces of ten seconds; between two looks WAL is taken to come evenly."""
+    if not known or known[-1].at - known[0].at < LATELY_SECONDS:
+        return ()
+    end = known[-1].at
+    count = int(min(end - known[0].at, KEPT_SECONDS) // COARSE_SECONDS)
+    times = [point.at for point in known]
+    ends = [_written(known, times, end - n * COARSE_SECONDS) for n in range(count, -1, -1)]
+    return tuple(max(0.0, after - before) for before, after in pairwise(ends))
+
+
+def _written(known: Sequence[Point], times: Sequence[float], at: float) -> float:
+    """Say where the log ended at a time between two looks."""
+    right = min(max(bisect_right(times, at), 1), len(known) - 1)
+    before, after = known[right - 1], known[right]
+    part = (at - before.at) / (after.at - before.at)
+    return (before.wal or 0) + part * ((after.wal or 0) - (before.wal or 0))
 
 
 def _profile(buckets: Sequence[Bucket]) -> list[float]:
@@ -65,7 +107,7 @@ def expected_seconds(rates: Rates, now: float, headroom: float) -> float | None:
     if headroom <= 0:
         return 0.0
     if not rates.whole_day:
-        return _at_rate(headroom, rates.recent)
+        return _at_rate(headroom, rates.rate)
     profile = _profile(rates.buckets)
     today = int(now // BUCKET_SECONDS)
     offset = today - rates.buckets[0].number  # where "now, a day ago" stands in the profile
@@ -82,11 +124,15 @@ def earliest_seconds(rates: Rates, now: float, headroom: float) -> float | None:
     candidates = [expected_seconds(rates, now, headroom)]
     if rates.buckets:
         profile = _profile(rates.buckets)
-        candidates.append(_worst(profile, headroom))
-        if not rates.whole_day:
-            candidates.append(_at_rate(headroom, rates.recent))
+        candidates.append(_scaled(_worst(profile, headroom), BUCKET_SECONDS))
+    if not rates.whole_day or headroom <= sum(rates.lately):
+        candidates.append(_scaled(_worst(rates.lately, headroom), COARSE_SECONDS))
     known = [candidate for candidate in candidates if candidate is not None]
     return min(known) if known else None
+
+
+def _scaled(steps: float | None, seconds: float) -> float | None:
+    return None if steps is None else steps * seconds
 
 
 def _at_rate(headroom: float, rate: float | None) -> float | None:
@@ -123,7 +169,7 @@ def _walk(profile: Sequence[float], offset: int, headroom: float, part: float) -
 
 
 def _worst(profile: Sequence[float], headroom: float) -> float | None:
-    """Find the shortest stretch of the past, taken round and round, in which that much was written."""
+    """Find the shortest stretch of the past, taken round and round, in which that much was written, in steps."""
     day = sum(profile)
     if day <= 0 or headroom / day > HORIZON_DAYS:
         return None
@@ -142,7 +188,7 @@ def _worst(profile: Sequence[float], headroom: float) -> float | None:
             shortest = min(shortest, end - start - min(1.0, excess))
         written -= profile[start % count] if end > start else 0.0
         end = max(end, start + 1)
-    return (rounds * count + shortest) * BUCKET_SECONDS
+    return rounds * count + shortest
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,10 +67,12 @@ class Watch:
         """Say what the watch has done so far."""
         return replace(
             self.keeper.counts,
+            pipeline=self._definition.pipeline,
             ticks=self._ticks.sent,
             failed_ticks=self._ticks.failed,
             tidied=self._chores.done,
             failed_tidies=self._chores.failed,
+            failed_tidies_in_a_row=self._chores.failed_in_a_row,
             tidied_at=self._chores.last_done_at,
         )
 

@@ -25,8 +25,9 @@ BOUNDS = ("earliest", "expected")
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the watch itself has done."""
+    """What the watch of a pipeline has done itself."""
 
+    pipeline: str = ""
     samples: int = 0
     sample_seconds: float = 0.0
     changes: int = 0
@@ -34,6 +35,7 @@ class Counts:
     failed_ticks: int = 0
     tidied: int = 0
     failed_tidies: int = 0
+    failed_tidies_in_a_row: int = 0
     tidied_at: float | None = None  # epoch seconds
 
 
@@ -75,21 +77,30 @@ def _gauges(pipeline: str, *gauges: tuple[str, str, Number]) -> Iterator[Metric]
 
 
 def _watch(counts: Counts) -> Iterator[Metric]:
-    yield CounterMetricFamily("outbox_watch_samples", "Samples taken.", value=counts.samples)
-    yield CounterMetricFamily("outbox_watch_verdict_changes", "Changes of verdict.", value=counts.changes)
-    yield CounterMetricFamily("outbox_watch_ticks", "Ticks sent into the log.", value=counts.ticks)
-    yield CounterMetricFamily("outbox_watch_failed_ticks", "Ticks not sent.", value=counts.failed_ticks)
-    yield CounterMetricFamily("outbox_watch_tidies", "Times the outbox was tidied.", value=counts.tidied)
-    yield CounterMetricFamily(
-        "outbox_watch_failed_tidies", "Times tidying failed; the log says why.", value=counts.failed_tidies
-    )
-    yield GaugeMetricFamily(
-        "outbox_watch_last_tidy_timestamp_seconds",
-        "When the outbox was last tidied; 0: not yet.",
-        value=counts.tidied_at or 0.0,
-    )
-    yield GaugeMetricFamily(
-        "outbox_watch_sample_duration_seconds", "How long the last sample took.", value=counts.sample_seconds
+    for name, text, count in (
+        ("samples", "Samples taken.", counts.samples),
+        ("verdict_changes", "Changes of verdict.", counts.changes),
+        ("ticks", "Ticks sent into the log.", counts.ticks),
+        ("failed_ticks", "Ticks not sent.", counts.failed_ticks),
+        ("tidies", "Times the outbox was tidied.", counts.tidied),
+        ("failed_tidies", "Times tidying failed; the log says why.", counts.failed_tidies),
+    ):
+        family = CounterMetricFamily(f"outbox_watch_{name}", text, labels=PIPELINE)
+        family.add_metric([counts.pipeline], count)
+        yield family
+    yield from _gauges(
+        counts.pipeline,
+        (
+            "outbox_watch_failed_tidies_in_a_row",
+            "Times tidying failed since it was last done.",
+            float(counts.failed_tidies_in_a_row),
+        ),
+        (
+            "outbox_watch_last_tidy_timestamp_seconds",
+            "When the outbox was last tidied; 0: not yet.",
+            counts.tidied_at or 0.0,
+        ),
+        ("outbox_watch_sample_duration_seconds", "How long the last sample took.", counts.sample_seconds),
     )
 
 

@@ -16,8 +16,9 @@ from outbox_pipeline.watch.forecast import (
     earliest_seconds,
     expected_seconds,
     forecasts,
+    rates_of,
 )
-from outbox_pipeline.watch.history import BUCKET_SECONDS, DAY_SECONDS, Bucket
+from outbox_pipeline.watch.history import BUCKET_SECONDS, DAY_SECONDS, Bucket, Point
 from outbox_pipeline.watch.sample import Slot
 from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import End, SecondsLeft
@@ -141,6 +142,36 @@ def test_a_short_past_says_so_and_speaks_of_the_rate_of_now() -> None:
     assert not rates.whole_day
     assert rates.seconds == 600
     assert expected_seconds(rates, 600, 600.0 * MIB) == pytest.approx(600)
+
+
+def bursts(period: float) -> Callable[[float], float]:
+    """Say how much is written up to a second: a megabyte each, and as much again at once in each period."""
+    return lambda second: MIB * (second + period * (second // period))
+
+
+@pytest.mark.parametrize("period", [30.0, 60.0, 300.0])
+def test_bursts_are_foreseen_by_a_short_past(period: float) -> None:
+    """Full pages after each checkpoint, a vacuum each minute: watched for a few minutes, every 5 seconds."""
+    noise = random.Random(period)
+    position, ratios = bursts(period), []
+    for _ in range(200):
+        now = noise.uniform(2 * period + 120, 3000)
+        looks = [now - 5.0 * n for n in range(int((2 * period + 120) / 5), -1, -1)]
+        rates = rates_of((), [Point(at, wal=round(position(at))) for at in looks])
+        headroom = noise.uniform(20, 1000) * MIB
+        real = next(t / 10 for t in range(100_000) if position(now + t / 10) - position(now) >= headroom)
+        earliest = earliest_seconds(rates, now, headroom)
+        expected = expected_seconds(rates, now, headroom)
+        assert earliest is not None
+        assert expected is not None
+        ratios.append((earliest - real, expected - real, period))
+    late = [miss for miss, _, _ in ratios if miss > 15.0]
+    print(
+        f"{period:.0f} s: earliest misses by {max(ratios)[0]:.0f} s at most, {len(late)} of {len(ratios)} by more than 15"
+    )
+    assert not late
+    # A burst comes a period sooner or later than evenly: nobody knows the phase.
+    assert all(abs(miss) <= 1.2 * period + 15 for _, miss, period in ratios)
 
 
 @pytest.mark.parametrize("headroom", [0.0, -5.0])
