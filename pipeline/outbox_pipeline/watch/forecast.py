@@ -41,7 +41,7 @@ HORIZON_DAYS = 400  # beyond this nobody plans, and a float would lose its meani
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The past of WAL writing: bytes in each watched five minutes, lately in each ten seconds, and the rate of now."""
+    """The past of WAL writing: by five minutes over a day, by ten seconds of late, and the rate of now."""
 
     buckets: tuple[Bucket, ...]  # oldest first, only sufficiently watched ones
     recent: float | None  # bytes per second over the last two minutes
@@ -169,7 +169,7 @@ def _walk(profile: Sequence[float], offset: int, headroom: float, part: float) -
 
 
 def _worst(profile: Sequence[float], headroom: float) -> float | None:
-    """Find the shortest stretch of the past, taken round and round, in which that much was written, in steps."""
+    """Count the steps of the shortest stretch of the past, taken round and round, that wrote that much."""
     day = sum(profile)
     if day <= 0 or headroom / day > HORIZON_DAYS:
         return None
