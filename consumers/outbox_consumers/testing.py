@@ -5,7 +5,8 @@
         assert result.processed == 1
 
 `crash_matrix` runs an application in processes of its own, kills each with SIGKILL after another step of
-the loop and lets the last one finish. What has to hold then is the application's to check, by ids.
+the loop and lets the last one finish. What has to hold then is the application's to check, by ids. For a
+durable inbox pass `steps=JOB_STEPS`, or `steps=STEPS` for what receives its jobs from Kafka.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ import psycopg
 
 from outbox_consumers import application
 from outbox_consumers.dead_letter import DeadLetters
+from outbox_consumers.durable import DurableInbox
+from outbox_consumers.durable.queue import Queue
+from outbox_consumers.durable.routes import Route
+from outbox_consumers.durable.worker import Worker
 from outbox_consumers.effects import Effects
 from outbox_consumers.handler_connection import HandlerConnection, HandlerCursor
 from outbox_consumers.inbox import Inbox
@@ -48,6 +53,16 @@ STEPS: Final[Mapping[str, tuple[type, str, str]]] = {
     "about to store": (Source, "store", "before"),
     "stored": (Source, "store", "after"),
 }
+# The same for a worker of a durable inbox.
+JOB_STEPS: Final[Mapping[str, tuple[type, str, str]]] = {
+    "job taken": (Worker, "_take", "after"),
+    "job worked": (Route, "call", "after"),
+    "job postponed": (Queue, "fail", "after"),
+    "job dead": (Queue, "bury", "after"),
+    "job about to commit": (Queue, "finish", "after"),
+    "job committed": (Worker, "_adapt", "before"),
+}
+_MAY_BE_EMPTY: Final = ("_take", "fetch")  # and is no step then
 
 
 @contextmanager
@@ -82,6 +97,8 @@ def crash_matrix(
     before_each: Callable[[str], None] = lambda step: None,
 ) -> list[Crash]:
     """Kill the application MODULE:APP after each step, each in a new process, then let one finish.
+
+    MODULE:APP is a Consumer, or a DurableInbox of which one worker or the receiver is killed.
 
     `done` says whether everything is handled; `before_each` may send more events, so that every process
     has something to do. A process that does not reach its step within `patience` seconds is killed
@@ -124,18 +141,17 @@ def _died(child: subprocess.Popen[bytes], patience: float) -> bool:
         return False
 
 
-def _kill_at(step: str, nth: int) -> None:
-    """Change the step's method in this process so that its nth call is the last thing that happens."""
-    owner, name, when = STEPS[step]
+def _kill_at(place: tuple[type, str, str], nth: int) -> None:
+    """Change a step's method in this process so that its nth call is the last thing that happens."""
+    owner, name, when = place
     original = getattr(owner, name)
     calls = 0
 
     @wraps(original)
     def method(*arguments: Any, **named: Any) -> Any:
         nonlocal calls
-        # An empty fetch is no step.
         result = None if when == "before" else original(*arguments, **named)
-        if step != "fetched" or result:
+        if name not in _MAY_BE_EMPTY or result:
             calls += 1
         if calls == nth:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -149,9 +165,12 @@ def main(arguments: Sequence[str]) -> None:
     reference, step, nth = arguments
     sys.path.insert(0, str(Path.cwd()))
     app = application.load(reference)
+    run: Callable[[], None] = app.run
     if step:
-        _kill_at(step, int(nth))
-    app.run()
+        _kill_at({**STEPS, **JOB_STEPS}[step], int(nth))
+        if isinstance(app, DurableInbox):
+            run = app.work if step in JOB_STEPS else app.receive
+    run()
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ called exactly as it stands. Names follow OpenTelemetry's semantic conventions f
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -22,8 +23,10 @@ from outbox_consumers.event import TYPE_HEADER, Event, header, headers_of
 from outbox_consumers.routes import Route
 
 Wrap: TypeAlias = Callable[[Route], Route]
+Handler: TypeAlias = Callable[..., Any]
 
 _CONTEXT_HEADERS = {"traceparent": 4, "tracestate": 5}
+_PLACE = ("messaging.destination.", "messaging.kafka.")
 _propagator = TraceContextTextMapPropagator()
 
 
@@ -32,6 +35,32 @@ def around(consumer: str, group: str) -> Wrap | None:
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return None
     return functools.partial(_traced, trace.get_tracer("outbox_consumers"), consumer, group)
+
+
+def around_jobs(consumer: str) -> Callable[[str, Handler], Handler] | None:
+    """Give what puts a span around the handler of a type of job; None where no tracer provider is set."""
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return None
+    return functools.partial(_traced_job, trace.get_tracer("outbox_consumers"), consumer)
+
+
+def _traced_job(tracer: Tracer, consumer: str, event_type: str, function: Handler) -> Handler:
+    """Give a handler that runs in a span of its own; an asynchronous one stays asynchronous."""
+
+    def span(event: Event) -> AbstractContextManager[None]:
+        operation = {"messaging.operation.name": "process", "messaging.operation.type": "process"}
+        attributes = operation | {"outbox.consumer": consumer} | _about_job(event)
+        return _span(tracer, f"process {event_type}", attributes, parent=_context(event))
+
+    def job(conn: Any, event: Event) -> object:
+        with span(event):
+            return function(conn, event)
+
+    async def job_async(conn: Any, event: Event) -> object:
+        with span(event):
+            return await function(conn, event)
+
+    return job_async if inspect.iscoroutinefunction(function) else job
 
 
 def _traced(tracer: Tracer, consumer: str, group: str, route: Route) -> Route:
@@ -107,3 +136,11 @@ def _about(event: Event) -> dict[str, Any]:
         "outbox.event_type": kind.decode(errors="backslashreplace"),
         "outbox.attempt": event.attempt,
     }
+
+
+def _about_job(event: Event) -> dict[str, Any]:
+    """Describe a job; one that was put in without Kafka has no place there."""
+    about = _about(event)
+    if event.message.topic():
+        return about | {"messaging.system": "kafka"}
+    return {name: value for name, value in about.items() if not name.startswith(_PLACE)}

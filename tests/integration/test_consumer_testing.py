@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from fix_consumer import Bench, write_effect
-from outbox_consumers import Event, Reject, dead_letter
-from outbox_consumers.testing import STEPS, crash_matrix
+from outbox_consumers import Event, Reject, dead_letter, durable, schema
+from outbox_consumers.testing import JOB_STEPS, STEPS, crash_matrix
 from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.stack
@@ -150,5 +150,77 @@ def test_a_kill_after_any_step_loses_and_repeats_nothing(bench: Bench, tmp_path:
     with bench.database.connect() as conn:
         letters = [letter["event_id"] for letter in dead_letter.find(conn, dead_letter.Wanted(), "inbox")]
     assert sorted(letters) == sorted(rejected)
+    rows = bench.query("SELECT key, array_agg(n ORDER BY place) FROM effect GROUP BY key")
+    assert all(numbers == sorted(numbers) for _, numbers in rows)
+
+
+JOBS = """
+import os
+
+from outbox_consumers import Reject, RetryStrategy
+from outbox_consumers.durable import DurableInbox
+
+TOPIC = os.environ["BENCH_TOPIC"]
+app = DurableInbox(
+    "billing",
+    dsn=os.environ["BENCH_DSN"],
+    kafka={
+        "bootstrap.servers": os.environ["BENCH_KAFKA"],
+        "group.id": TOPIC,
+        "group.instance.id": "one",
+        "auto.commit.interval.ms": 100,
+    },
+    topics=[TOPIC],
+    batch_size=40,
+    lease=2,
+    retry=RetryStrategy(5, wait=0.05, exponential_wait=0),
+)
+INSERT = "INSERT INTO effect (event_id, consumer, key, n) VALUES (%s, 'billing', %s, %s)"
+
+
+@app.handler("Placed")
+def placed(conn, event):
+    conn.execute(INSERT, (event.id, event.key, event.data["n"]))
+    if event.data["n"] % 40 == 6:
+        raise Reject("never")
+    if event.data["n"] % 40 == 7 and event.attempt == 1:
+        raise RuntimeError("not yet")
+"""
+
+
+@pytest.mark.slow
+def test_a_kill_after_any_step_of_a_durable_inbox_loses_and_repeats_nothing(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """The receiver is killed after each of its steps, then a worker after each of its own."""
+    (tmp_path / "matrix_jobs.py").write_text(JOBS)
+    with bench.database.connect() as conn:
+        schema.apply(conn, durable.steps())
+    count = 0
+
+    def send_more(step: str) -> None:
+        nonlocal count
+        for _ in range(80):
+            event_id = bench.send({"n": count}, kind="Placed", key=str(count % 7))
+            if count % 40 == 6:
+                bench.sent.remove(event_id)
+            count += 1
+        bench.flush()
+
+    receiving = ("fetched", "claimed", "handled", "about to commit", "committed", "about to store", "stored")
+    crashes = crash_matrix(
+        "matrix_jobs:app",
+        lambda: (
+            len(bench.effects()) >= len(bench.sent)
+            and not bench.query("SELECT 1 FROM inbox_job WHERE state <> 'dead'")
+        ),
+        steps=[*receiving, *JOB_STEPS],
+        environ={"BENCH_KAFKA": bench.server.kafka, "BENCH_TOPIC": bench.topic, "BENCH_DSN": bench.dsn},
+        folder=tmp_path,
+        before_each=send_more,
+        patience=PATIENCE_SECONDS,
+    )
+    assert [crash.step for crash in crashes if crash.killed] == [*receiving, *JOB_STEPS]
+    bench.applied_once()
     rows = bench.query("SELECT key, array_agg(n ORDER BY place) FROM effect GROUP BY key")
     assert all(numbers == sorted(numbers) for _, numbers in rows)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from confluent_kafka import Message
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from durable_lab import Lab, bare, finish
 from fix_consumer import Bench, running, write_effect
+from fix_stack import Database
 from outbox_consumers import Event, Reject, Skip
 from waiting import until
 
@@ -125,6 +129,51 @@ def test_a_batch_links_to_every_trace_it_comes_from(bench: Bench, spans: InMemor
     links = [link.context.span_id for span in spans.get_finished_spans() for link in span.links]
     assert links == [1, 2, 3, 4, 5]
     assert sum(told(span, "messaging.batch.message_count") for span in spans.get_finished_spans()) == 6
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_job_s_span_is_a_child_of_its_writer_s(
+    database: Database, tmp_path: Path, spans: InMemorySpanExporter, together: bool
+) -> None:
+    """Jobs that Kafka brought say where from; one that was put in without Kafka has no place there."""
+    lab = Lab(database.conninfo, tmp_path)
+    lab.create()
+    durable = bare(lab.dsn)
+    headers: list[tuple[str, str | bytes | None]] = [
+        ("id", str(uuid4()).encode()),
+        ("event_type", b"Placed"),
+        ("traceparent", traceparent().encode()),
+    ]
+    received = Event.of(Message("orders", 2, 7, b"k", b'{"n": 2}', headers))
+
+    @durable.handler("Placed", together=together)
+    def placed(conn: psycopg.Connection[Any], event: Event) -> None:
+        if event.data["n"] == 1:
+            raise Reject("never")
+        write_effect(conn, event)
+
+    @durable.handler("Moved")
+    async def moved(conn: psycopg.AsyncConnection[Any], event: Event) -> None:
+        await conn.execute("SELECT 1")
+        raise Skip
+
+    with psycopg.connect(lab.dsn, autocommit=True) as conn:
+        durable.put(conn, "Placed", {"n": 1})
+        durable._received(conn, [received])
+        durable.put(conn, "Moved", {"n": 3})
+    finish(lab, durable)
+    seen = {
+        (span.name, str((span.attributes or {}).get("messaging.kafka.offset"))): span
+        for span in spans.get_finished_spans()
+    }
+    job = seen["process Placed", "7"]
+    assert job.context.trace_id == TRACE
+    assert job.parent is not None
+    assert job.parent.span_id == PARENT
+    assert told(job, "messaging.destination.name") == "orders"
+    assert told(job, "outbox.consumer") == "billing"
+    assert seen["process Placed", "None"].status.status_code is StatusCode.ERROR
+    assert told(seen["process Moved", "None"], "outbox.outcome") == "skipped"
 
 
 def test_without_a_tracer_provider_a_handler_is_called_as_it_stands(bench: Bench) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -281,7 +282,16 @@ class DurableInbox:
         settings = WorkerSettings(
             self._database, Lease(self._lease, self._grace, kill), self._retry, self._keep
         )
-        return Worker(name, settings, self._routes, self.counters, self._outside)
+        return Worker(name, settings, self._traced_routes(), self.counters, self._outside)
+
+    def _traced_routes(self) -> Routes:
+        """Put spans around the handlers when the application has set up OpenTelemetry."""
+        if "opentelemetry.trace" not in sys.modules:
+            return self._routes
+        from outbox_consumers import tracing  # an extra, of no cost where nobody uses it
+
+        wrap = tracing.around_jobs(self.name)
+        return self._routes if wrap is None else self._routes.wrapped(wrap)
 
     def _expire(self, name: str) -> None:
         """End the lease of a process that is gone, so that nobody waits for it."""

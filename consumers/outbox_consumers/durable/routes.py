@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from outbox_consumers.durable.session import LazyConnection
@@ -64,6 +64,14 @@ class Routes:
         if key in self.by_type:
             raise UsageError(f"two handlers for {event_type}", remedy="keep one of them")
         self.by_type[key] = route
+
+    def wrapped(self, wrap: Callable[[str, Handler], Handler]) -> Routes:
+        """Give the same routes with something around each handler."""
+        copy = Routes()
+        copy.upcasts = self.upcasts
+        for key, route in self.by_type.items():
+            copy.by_type[key] = replace(route, function=wrap(key.decode(), route.function))
+        return copy
 
     def find(self, event_type: bytes | None) -> Route | None:
         """Find the handler of a type."""
