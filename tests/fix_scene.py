@@ -21,8 +21,7 @@ from confluent_kafka import Consumer
 from psycopg import sql
 
 from fix_scenarios import Acted
-from fix_stack import Stack, _instance, _stack, in_use, run
-from local_stack.processes import recorded
+from fix_stack import Stack, _stack, in_use, run
 from loss_lab import DEFINITION
 from outbox_connectors.definition import Definition, Secret
 from outbox_connectors.findings import Severity
@@ -212,9 +211,7 @@ class Scene:
         )
 
     def signal(self, service: str, number: signal.Signals) -> None:
-        process = recorded(_instance(STACK).pid_file(service))
-        assert process is not None
-        os.kill(process.pid, number)
+        self.stack.signal(service, number)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 import time
 import uuid
@@ -31,6 +32,7 @@ from psycopg.conninfo import make_conninfo
 from local_stack.exports import variables
 from local_stack.instance import Instance, load
 from local_stack.layout import Layout
+from local_stack.processes import recorded
 from waiting import PATIENCE_SECONDS
 
 SCRIPT = Layout().repository / "scripts" / "stack"
@@ -65,6 +67,12 @@ class Stack:
 
     def log(self, service: str) -> Path:
         return _instance(self.name).log(service)
+
+    def signal(self, service: str, number: signal.Signals) -> None:
+        """Send a signal to a service's process."""
+        process = recorded(_instance(self.name).pid_file(service))
+        assert process is not None
+        os.kill(process.pid, number)
 
     def start(self, service: str) -> None:
         """Start a service again and wait until it works."""

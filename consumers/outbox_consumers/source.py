@@ -1,8 +1,8 @@
 """The Kafka side of one consumer: fetch records, store offsets, and know which partitions are ours.
 
-One thread owns the client. Its callbacks run inside poll, consume and close of that thread; ours only
-take notes and never raise, since a callback that raises makes the client drop records it has already
-taken from its queue.
+One thread owns the client, but for `close` at the very end. Its callbacks run inside poll, consume and
+close; ours only take notes and never raise, since a callback that raises makes the client drop records it
+has already taken from its queue.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from threading import Thread
 from typing import Any, Final, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -24,6 +25,7 @@ Partition: TypeAlias = tuple[str, int]
 
 OPEN_SECONDS: Final = 10.0
 ASK_SECONDS: Final = 5.0
+LEAVE_SECONDS: Final = 10.0
 
 # Names of librdkafka's own error codes that we act on. Everything else is for the log.
 _DENIED: Final = (
@@ -78,8 +80,8 @@ class Source:
         commit_timeout: float = 45.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        without_timer = settings.get("group.protocol") == "consumer"
-        self._watch = CommitWatch(commit_timeout if without_timer else math.inf, clock)
+        self._without_timer = settings.get("group.protocol") == "consumer"
+        self._watch = CommitWatch(commit_timeout if self._without_timer else math.inf, clock)
         self._silenced = False
         self._clock = clock
         self._ask_at = 0.0
@@ -178,10 +180,23 @@ class Source:
         return behind
 
     def close(self) -> None:
-        """Leave the group; stored offsets are committed on the way."""
-        if self._client is not None:
-            client, self._client = self._client, None
+        """Leave the group; stored offsets are committed on the way.
+
+        With group.protocol=consumer the client waits 45 seconds for a broker that does not answer
+        (librdkafka 2.16), longer than most give a process to end. It is left alone with that after
+        LEAVE_SECONDS: the group notices by itself, and what was not committed is found in the inbox.
+        """
+        if self._client is None:
+            return
+        client, self._client = self._client, None
+        if not self._without_timer:
             client.close()
+            return
+        leaving = Thread(target=client.close, name="leave the group", daemon=True)
+        leaving.start()
+        leaving.join(LEAVE_SECONDS)
+        if leaving.is_alive():
+            log.warning("Kafka does not answer; the group has to notice by itself that this member is gone")
 
     def _required(self) -> Consumer:
         if self._client is None:

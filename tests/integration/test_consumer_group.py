@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 from uuid_utils.compat import uuid7
 
 from fix_consumer import Bench, running, write_effect
+from fix_stack import Stack
 from outbox_consumers import Event
 from outbox_consumers.errors import FencedConsumer
 from waiting import PATIENCE_SECONDS, until
@@ -254,4 +255,21 @@ def test_with_the_new_protocol_a_member_stops_while_kafka_takes_no_commits(bench
             time.sleep(0.05)
         until(lambda: app.counters.processed == 60)
     assert app.counters.stalls >= 1
+    bench.applied_once()
+
+
+def test_with_the_new_protocol_a_member_ends_without_its_broker(
+    bench: Bench, broker: Stack, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = bench.applying(kafka={"group.protocol": "consumer"})
+    with running(app):
+        bench.send({"n": 1})
+        bench.flush()
+        until(lambda: app.counters.processed == 1)
+        broker.signal("kafka", signal.SIGSTOP)
+        try:
+            app.stop()
+            until(lambda: "has to notice by itself" in caplog.text)
+        finally:
+            broker.signal("kafka", signal.SIGCONT)
     bench.applied_once()
