@@ -315,7 +315,7 @@ def test_slot_made_anew_behind_a_stored_offset(scene: Scene) -> None:
     with scene.connect() as conn:
         conn.execute("SELECT pg_drop_replication_slot(%s)", (postgres.slot,))
         verdict = scene.expect(Key.SLOT_MISSING)
-        assert "connectors stop" in verdict.next_step
+        assert "outboxctl recover" in verdict.next_step
         # Back in the present: write beyond the stored offset, and make the slot there.
         offset = scene.client.offsets(name)
         assert offset is not None

@@ -10,8 +10,8 @@ from outbox_pipeline.watch.facts import Facts
 from outbox_pipeline.watch.verdict import Finding, rank
 from outbox_pipeline.watch.words import duration, size, span
 
-# The first step of every recovery from the table: nothing may consume while slot and offset are rebuilt.
-STOP_FIRST = "outboxctl connectors stop  # then rebuild slot and offset: runbook in pipeline/README.md"
+# Stops the connector first: nothing may consume while slot and offset are rebuilt.
+RECOVER = "outboxctl recover  # with --dry-run it only says what it would do"
 
 FAR_SECONDS = 90 * 86_400.0  # an end that is further away is no news
 

@@ -6,7 +6,7 @@ from outbox_connectors.findings import Severity
 from outbox_pipeline import lsn
 from outbox_pipeline.watch.facts import Facts
 from outbox_pipeline.watch.forecast import checkpoints
-from outbox_pipeline.watch.rules import STOP_FIRST, identifier, psql, quoted, table
+from outbox_pipeline.watch.rules import RECOVER, identifier, psql, quoted, table
 from outbox_pipeline.watch.sample import Slot
 from outbox_pipeline.watch.verdict import Finding, Key
 from outbox_pipeline.watch.words import duration, size
@@ -31,7 +31,7 @@ def slot_lost(facts: Facts) -> Finding | None:
         Severity.CRITICAL,
         f"slot {slot.name} is lost ({reason}): {_REASONS.get(reason, 'the server invalidated it')}; "
         f"every event after its position is missing on Kafka until it is sent again from the table.{since}",
-        STOP_FIRST,
+        RECOVER,
         {"reason": reason, "wal_status": slot.wal_status, "confirmed_flush_lsn": slot.confirmed_lsn},
     )
 
@@ -53,7 +53,7 @@ def slot_missing(facts: Facts) -> Finding | None:
         f"slot {names.slot} does not exist on this server"
         + (", and it did a moment ago" if seen else "")
         + "; events committed since it went are kept by nothing but the table",
-        STOP_FIRST if seen or _offset(facts) is not None else "outboxctl apply",
+        RECOVER if seen or _offset(facts) is not None else "outboxctl apply",
         {"slots": [slot.name for slot in postgres.slots], "stored_offset": _offset(facts)},
     )
 
@@ -169,7 +169,7 @@ def offset_ahead_of_slot(facts: Facts) -> Finding | None:
         f"server "
         f"is only at {lsn.text(position)}: it was restored, or failed over to a standby that was behind; "
         "events written up to the stored position will be skipped without an error",
-        STOP_FIRST,
+        RECOVER,
         {"stored_offset": connect.offset_lsn, "wal_position": position},
     )
 
@@ -204,7 +204,7 @@ def offset_behind_slot(facts: Facts) -> Finding | None:
             if gone
             else "will be skipped; harmless if an older offset was restored, a gap if not"
         ),
-        STOP_FIRST if gone else "outboxctl connectors offsets show",
+        RECOVER if gone else "outboxctl connectors offsets show",
         {
             "stored_offset": connect.offset_lsn,
             "confirmed_flush_lsn": confirmed,
