@@ -206,22 +206,20 @@ def _kill_connect(site: Site) -> None:
 
 
 def there_and_back(site: Site) -> None:
-    for point in POINTS["relay"]:
+    take(site, "relay")
+    with relaying(site):
+        take(site, "cdc")
+
+
+def take(site: Site, road: str) -> None:
+    """Switch to a road: interrupted at every point, then to the end while Connect is killed."""
+    for point in POINTS[road]:
         site.writer.await_more()
-        site.interrupted("relay", point)
+        site.interrupted(road, point)
     killer = threading.Thread(target=_kill_connect, args=(site,))
     killer.start()
-    site.completed("relay")
+    site.completed(road)
     killer.join()
-    with relaying(site):
-        site.writer.await_more()
-        for point in POINTS["cdc"]:
-            site.writer.await_more()
-            site.interrupted("cdc", point)
-        killer = threading.Thread(target=_kill_connect, args=(site,))
-        killer.start()
-        site.completed("cdc")
-        killer.join()
 
 
 def check(site: Site) -> None:
