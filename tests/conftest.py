@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 pytest_plugins = [
     "fix_stack",
     "fix_provision",
@@ -11,3 +13,9 @@ pytest_plugins = [
     "fix_scene",
     "fix_relay",
 ]
+
+
+def pytest_configure() -> None:
+    """Heed SIGINT in the programs that tests start: a job in the background hands on that it is ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
