@@ -22,7 +22,11 @@ def main() -> None:
 
         code = cli.run(sys.argv[1:], interruption)
         interruption.over()
-    except KeyboardInterrupt:  # outside of a command: while modules are imported, or an error is printed
+    except BaseException:
+        # Outside of a command: while modules are imported, or an error is printed. Not always as
+        # KeyboardInterrupt: one that comes in a __set_name__ arrives as a RuntimeError (Python 3.11).
+        if not interruption.came:
+            raise
         interruption.over()
         code = _interrupted()
     sys.exit(code)

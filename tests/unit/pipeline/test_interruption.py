@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from outbox_pipeline.cli import run
 from outbox_pipeline.interruption import Interruption
 
+# Python 3.11 puts an error of a __set_name__, as each field of a dataclass has one, into a RuntimeError.
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+from outbox_pipeline import __main__ as program
+
+class Field:
+    def __set_name__(self, owner, name):
+        os.kill(os.getpid(), signal.SIGINT)
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "outbox_pipeline.cli":
+            sys.meta_path.remove(self)
+            type("Owner", (), {"field": Field()})
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Finder())
+program.main()
+"""
 ARGUMENTS = ["-f", "there-is-no-such-file.yaml", "plan"]
 
 
@@ -31,3 +52,12 @@ def test_a_command_that_ends_well_keeps_its_code(capsys: pytest.CaptureFixture[s
     interruption.came = True
     assert run(["--version"], interruption) == 0
     assert capsys.readouterr().out.startswith("outboxctl, version")
+
+
+def test_a_ctrl_c_while_modules_are_imported_is_one() -> None:
+    command = [sys.executable, "-c", INTERRUPTED_IMPORT, "plan"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: interrupted; what was done before stays done; run the command again to go on\n",
+    )
