@@ -81,6 +81,7 @@ def _lately(known: Sequence[Point]) -> tuple[float, ...]:
     if not known or known[-1].at - known[0].at < LATELY_SECONDS:
         return ()
     end = known[-1].at
+    known = [*(p for p in known[:-1] if p.at < end), known[-1]]  # a clock may have been set back
     count = int(min(end - known[0].at, KEPT_SECONDS) // COARSE_SECONDS)
     times = [point.at for point in known]
     ends = [_written(known, times, end - n * COARSE_SECONDS) for n in range(count, -1, -1)]

@@ -172,6 +172,12 @@ def test_bursts_are_foreseen_by_a_short_past(period: float) -> None:
     assert all(abs(miss) <= 1.2 * period + 15 for _, miss in misses)
 
 
+def test_a_clock_that_was_set_back_breaks_nothing() -> None:
+    looks = [0.0, 50.0, 100.0, 200.0, 150.0, 150.0]
+    rates = rates_of((), [Point(at, wal=n * 100 * MIB) for n, at in enumerate(looks)])
+    assert earliest_seconds(rates, 150.0, 50.0 * MIB) is not None
+
+
 @pytest.mark.parametrize("headroom", [0.0, -5.0])
 def test_nothing_left_is_zero(headroom: float) -> None:
     rates = past_of([MIB * STEP] * 10, 0.0)
