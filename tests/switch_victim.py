@@ -25,7 +25,7 @@ POINTS: Final[dict[str, dict[str, tuple[Any, str, int]]]] = {
     "relay": {
         "first sweep": (switch.Sweep, "run", 1),
         "connector stopped": (ConnectClient, "stop", 1),
-        "offset forgotten": (switch, "_stop_connector", 1),
+        "offset forgotten": (switch, "detach", 1),
         "second sweep": (switch.Sweep, "run", 2),
         "slot dropped": (switch, "_drop_slot", 1),
         "road written": (road, "write", 1),

@@ -234,7 +234,7 @@ def test_a_tidying_that_fails_is_a_line_and_a_metric_and_the_watch_goes_on(
     )
 
     def number(name: str) -> float:
-        found = re.search(rf"^{name} (.*)$", _get(f"http://127.0.0.1:{port}/metrics"), re.MULTILINE)
+        found = re.search(rf"^{name}{{.*}} (.*)$", _get(f"http://127.0.0.1:{port}/metrics"), re.MULTILINE)
         return float(found[1]) if found else 0.0
 
     try:
