@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -137,6 +138,7 @@ class Site:
             [sys.executable, TESTS / "switch_victim.py", file, road, point], timeout=PATIENCE_SECONDS
         )
         print(f"switch to {road}, behind '{point}': exit {victim.returncode}")
+        assert victim.returncode in (0, -signal.SIGKILL)  # 0: an earlier one had come past the point
 
     def completed(self, road: str) -> None:
         """Switch; what is dead comes back meanwhile, so this may take more than one try."""
