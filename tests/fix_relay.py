@@ -109,19 +109,28 @@ class Relayed:
         command = [_outboxctl(), "-f", str(self.path), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
 
-    def start(self, *arguments: str, log: Path | None = None) -> subprocess.Popen[str]:
+    def start(
+        self, *arguments: str, log: Path | None = None, new_session: bool = False
+    ) -> subprocess.Popen[str]:
         """Start a relay and leave it running; what it says goes to a pipe, or to `log`."""
         command = [_outboxctl(), "-f", str(self.path), "relay", *arguments]
-        return self._popen(command, log)
+        return self._popen(command, log, new_session)
 
     def victim(self, point: str, at: int = 1) -> subprocess.Popen[str]:
         """Start a worker that kills itself when it comes to a point of its work for the `at`th time."""
         return self._popen([sys.executable, str(VICTIM), str(self.path), point, str(at)])
 
-    def _popen(self, command: list[str], log: Path | None = None) -> subprocess.Popen[str]:
+    def _popen(
+        self, command: list[str], log: Path | None = None, new_session: bool = False
+    ) -> subprocess.Popen[str]:
         with log.open("w") if log else nullcontext(subprocess.PIPE) as out:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, text=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=new_session,
             )
         self.started.append(process)
         return process

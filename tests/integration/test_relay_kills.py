@@ -1,12 +1,17 @@
-"""A worker killed at each step of its work: a read_committed reader sees every event once, in order."""
+"""Workers killed at each step of their work: a read_committed reader sees every event once, in order."""
 
 from __future__ import annotations
 
+import os
+import random
 import signal
+import time
 
 import pytest
 
-from fix_relay import NewRelayed
+from fix_relay import NewRelayed, Relayed
+from forms import SEED
+from outbox_connectors.errors import ExitCode
 from relay_victim import POINTS
 from waiting import PATIENCE_SECONDS
 
@@ -25,3 +30,16 @@ def test_killed_at_every_step(new_relayed: NewRelayed) -> None:
     counters = relayed.until_empty()
     print(counters)
     assert relayed.ledger().clean
+
+
+def test_ctrl_c_while_workers_start_is_no_failure(relayed: Relayed) -> None:
+    """It reaches the whole process group: the parent, and workers that are still importing."""
+    dice = random.Random(SEED)
+    for _ in range(6):
+        process = relayed.start("--workers", "2", new_session=True)
+        time.sleep(dice.uniform(0.3, 1.2))
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode in (0, ExitCode.FAILED), output  # the latter: the relay had not begun
+        assert "Traceback" not in output
+        assert "cannot start" not in output

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from threading import Event, Thread
@@ -47,7 +48,7 @@ def supervise(
     is raised; so does a process that ends before it is a worker, as every one would. When this process
     is killed, its workers notice and end too.
     """
-    crew = _Crew(definition, shards, settings, say)
+    crew = _Crew(definition, shards, settings, say, stop)
     for number in range(settings.workers):
         crew.start(number)
     while crew.children:
@@ -72,6 +73,7 @@ class _Crew:
     shards: int
     settings: Settings
     say: Say
+    stop: Event
     children: list[_Child] = field(default_factory=list)
     total: Counters = field(default_factory=Counters)
     failure: OutboxError | None = None
@@ -82,7 +84,14 @@ class _Crew:
         ours, theirs = context.Pipe()
         arguments = (self.definition, self.shards, self.settings, theirs)
         process = context.Process(target=_work, args=arguments, name=f"relay-{number}")
-        process.start()
+        # A Ctrl-C reaches the whole process group; the parent decides what it means. Started with the first
+        # child, the tracker would unblock the signal again.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which a child inherits
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self.children.append(_Child(number, process, ours))
 
@@ -113,12 +122,14 @@ class _Crew:
         child.process.join()
         child.channel.close()
         code = child.process.exitcode or 0
+        if self.stopping or self.stop.is_set():
+            return
         if code > 0 and not child.begun:
             self.failure = self.failure or Failed(
                 f"a worker process cannot start (exit {code}, its reason is above)",
                 remedy='a program that calls relay.run with workers needs if __name__ == "__main__"',
             )
-        elif code != 0 and not self.stopping:
+        elif code != 0:
             self.say(f"worker {child.number} died (exit {code}), starting another")
             time.sleep(RESTART_SECONDS)
             self.start(child.number)
@@ -126,8 +137,6 @@ class _Crew:
 
 def _work(definition: Definition, shards: int, settings: Settings, channel: Connection) -> None:
     """Be a worker process: the parent says when to stop, by a word or by dying."""
-    # Ctrl-C reaches the whole process group; the parent decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     stop, waiter = Event(), Waiter()
 
