@@ -24,84 +24,86 @@ from outbox_consumers.routes import Route
 
 Wrap: TypeAlias = Callable[[Route], Route]
 Handler: TypeAlias = Callable[..., Any]
+Attributes: TypeAlias = dict[str, Any]
 
 _CONTEXT_HEADERS = {"traceparent": 4, "tracestate": 5}
-_PLACE = ("messaging.destination.", "messaging.kafka.")
+_KAFKA = {"messaging.system": "kafka"}
+_OPERATION = {"messaging.operation.name": "process", "messaging.operation.type": "process"}
 _propagator = TraceContextTextMapPropagator()
 
 
 def around(consumer: str, group: str) -> Wrap | None:
     """Give what puts a span around a route's handler; None where no tracer provider is set to see it."""
-    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        return None
-    return functools.partial(_traced, trace.get_tracer("outbox_consumers"), consumer, group)
+    tracer = _tracer()
+    return None if tracer is None else functools.partial(_traced, tracer, consumer, group)
 
 
 def around_jobs(consumer: str) -> Callable[[str, Handler], Handler] | None:
     """Give what puts a span around the handler of a type of job; None where no tracer provider is set."""
+    tracer = _tracer()
+    if tracer is None:
+        return None
+    return lambda event_type, function: _around_one(
+        tracer, event_type, {"outbox.consumer": consumer}, function
+    )
+
+
+def _tracer() -> Tracer | None:
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return None
-    return functools.partial(_traced_job, trace.get_tracer("outbox_consumers"), consumer)
-
-
-def _traced_job(tracer: Tracer, consumer: str, event_type: str, function: Handler) -> Handler:
-    """Give a handler that runs in a span of its own; an asynchronous one stays asynchronous."""
-
-    def span(event: Event) -> AbstractContextManager[None]:
-        operation = {"messaging.operation.name": "process", "messaging.operation.type": "process"}
-        attributes = operation | {"outbox.consumer": consumer} | _about_job(event)
-        return _span(tracer, f"process {event_type}", attributes, parent=_context(event))
-
-    def job(conn: Any, event: Event) -> object:
-        with span(event):
-            return function(conn, event)
-
-    async def job_async(conn: Any, event: Event) -> object:
-        with span(event):
-            return await function(conn, event)
-
-    return job_async if inspect.iscoroutinefunction(function) else job
+    return trace.get_tracer("outbox_consumers")
 
 
 def _traced(tracer: Tracer, consumer: str, group: str, route: Route) -> Route:
     """Give a route whose handler runs in a span of its own."""
-    function, name = route.function, f"process {route.event_type}"
-    attributes = {
-        "messaging.system": "kafka",
-        "messaging.operation.name": "process",
-        "messaging.operation.type": "process",
-        "messaging.consumer.group.name": group,
-        "outbox.consumer": consumer,
-    }
+    attributes = {"messaging.consumer.group.name": group, "outbox.consumer": consumer}
+    put = _around_many if route.batch_of else _around_one
+    return replace(route, function=put(tracer, route.event_type, attributes, route.function))
+
+
+def _around_one(tracer: Tracer, event_type: str, attributes: Attributes, function: Handler) -> Handler:
+    """Give a handler that runs in a span, a child of its event's; an asynchronous one stays asynchronous."""
+
+    def span(event: Event) -> AbstractContextManager[None]:
+        return _span(tracer, event_type, attributes | _about(event), parent=_context(event))
 
     def one(conn: Any, event: Event) -> object:
-        with _span(tracer, name, attributes | _about(event), parent=_context(event)):
+        with span(event):
             return function(conn, event)
 
+    async def one_async(conn: Any, event: Event) -> object:
+        with span(event):
+            return await function(conn, event)
+
+    return one_async if inspect.iscoroutinefunction(function) else one
+
+
+def _around_many(tracer: Tracer, event_type: str, attributes: Attributes, function: Handler) -> Handler:
+    """Give a batch handler that runs in a span with links to the traces of all its events."""
+
     def many(conn: Any, events: Sequence[Event]) -> object:
-        # A span has one parent and a batch comes from many traces, so it links to them.
-        count = {"messaging.batch.message_count": len(events)}
-        with _span(tracer, name, attributes | count, links=events):
+        about = {**_KAFKA, "messaging.batch.message_count": len(events)}
+        with _span(tracer, event_type, attributes | about, links=events):
             return function(conn, events)
 
-    return replace(route, function=many if route.batch_of else one)
+    return many
 
 
 @contextmanager
 def _span(
     tracer: Tracer,
-    name: str,
-    attributes: dict[str, Any],
+    event_type: str,
+    attributes: Attributes,
     *,
     parent: Context | None = None,
     links: Sequence[Event] = (),
 ) -> Iterator[None]:
     contexts = [trace.get_current_span(_context(event)).get_span_context() for event in links]
     with tracer.start_as_current_span(
-        name,
+        f"process {event_type}",
         context=Context() if parent is None else parent,
         kind=SpanKind.CONSUMER,
-        attributes=attributes,
+        attributes=_OPERATION | attributes,
         links=[Link(context) for context in contexts if context.is_valid],
         record_exception=False,
         set_status_on_exception=False,
@@ -125,22 +127,20 @@ def _context(event: Event) -> Context:
     return _propagator.extract(carrier, Context())
 
 
-def _about(event: Event) -> dict[str, Any]:
+def _about(event: Event) -> Attributes:
+    """Describe an event. A job that was put in without Kafka has no place there."""
     topic, partition, offset = event.position
     kind = header(headers_of(event.message), TYPE_HEADER, 1) or b""
-    return {
-        "messaging.destination.name": topic,
-        "messaging.destination.partition.id": str(partition),
-        "messaging.kafka.offset": offset,
+    about = {
         "messaging.message.id": str(event.id),
         "outbox.event_type": kind.decode(errors="backslashreplace"),
         "outbox.attempt": event.attempt,
     }
-
-
-def _about_job(event: Event) -> dict[str, Any]:
-    """Describe a job; one that was put in without Kafka has no place there."""
-    about = _about(event)
-    if event.message.topic():
-        return about | {"messaging.system": "kafka"}
-    return {name: value for name, value in about.items() if not name.startswith(_PLACE)}
+    if not topic:
+        return about
+    place = {
+        "messaging.destination.name": topic,
+        "messaging.destination.partition.id": str(partition),
+        "messaging.kafka.offset": offset,
+    }
+    return about | _KAFKA | place
