@@ -94,6 +94,11 @@ class Bench:
     def flush(self) -> None:
         assert self.producer.flush(20) == 0
 
+    @property
+    def environ(self) -> dict[str, str]:
+        """Say to the applications of tests where everything is."""
+        return {"BENCH_KAFKA": self.server.kafka, "BENCH_TOPIC": self.topic, "BENCH_DSN": self.dsn}
+
     def query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.dsn, autocommit=True) as conn:
             return conn.execute(statement.encode(), values or None).fetchall()
@@ -113,6 +118,11 @@ class Bench:
         assert {i for i, times in applied.items() if times > 1} == set(), "applied twice"
         assert set(self.sent) - set(applied) == set(), "lost"
         assert set(applied) - set(self.sent) == set(), "applied without having been sent"
+
+    def applied_in_order(self) -> None:
+        """Prove that the effects of each key are in the order of their numbers."""
+        rows = self.query("SELECT key, array_agg(n ORDER BY place) FROM effect GROUP BY key")
+        assert all(numbers == sorted(numbers) for _, numbers in rows)
 
 
 def write_effect(conn: psycopg.Connection[Any], event: Event, consumer: str = "billing") -> None:

@@ -42,7 +42,7 @@ def placed(conn, event):
 def test_an_event_that_kills_the_process_becomes_a_dead_letter(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "deadly_app.py").write_text(APP)
     bench.send_many(60)
-    environ = {"BENCH_KAFKA": bench.server.kafka, "BENCH_TOPIC": bench.topic, "BENCH_DSN": bench.dsn}
+    environ = bench.environ
     command = [str(Path(sys.executable).parent / "outboxctl"), "consume", "deadly_app:app"]
     codes: list[int] = []
     while len(codes) < 8:

@@ -125,7 +125,7 @@ def placed(conn, event):
 
 def test_workers_share_the_partitions_and_one_that_is_killed_comes_back(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "many_app.py").write_text(APP)
-    environ = {"BENCH_KAFKA": bench.server.kafka, "BENCH_TOPIC": bench.topic, "BENCH_DSN": bench.dsn}
+    environ = bench.environ
     command = [str(Path(sys.executable).parent / "outboxctl"), "consume", "many_app:app", "--workers", "3"]
     log = (tmp_path / "log").open("w")
     parent = subprocess.Popen(command, cwd=tmp_path, env=os.environ | environ, stderr=log)
@@ -160,7 +160,7 @@ def test_workers_share_the_partitions_and_one_that_is_killed_comes_back(bench: B
 
 def test_workers_that_cannot_begin_end_their_parent_with_the_reason(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "many_app.py").write_text(APP)
-    environ = {"BENCH_KAFKA": bench.server.kafka, "BENCH_TOPIC": bench.topic, "BENCH_DSN": bench.dsn}
+    environ = bench.environ
     bench.run("DROP TABLE inbox")
     command = [str(Path(sys.executable).parent / "outboxctl"), "consume", "many_app:app", "--workers", "2"]
     command += ["--log-level", "error"]

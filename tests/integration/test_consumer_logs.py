@@ -73,7 +73,7 @@ def test_the_command_logs_lines_of_json(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "json_app.py").write_text(APP)
     event_id = bench.send({"n": 1}, key="order-1")
     bench.flush()
-    environ = {"BENCH_KAFKA": bench.server.kafka, "BENCH_TOPIC": bench.topic, "BENCH_DSN": bench.dsn}
+    environ = bench.environ
     done = subprocess.run(
         [Path(sys.executable).with_name("outboxctl"), "consume", "json_app:app", "--log-format", "json"],
         cwd=tmp_path,

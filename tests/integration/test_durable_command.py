@@ -87,7 +87,7 @@ def healthy(port: int) -> bool:
 
 
 def start(bench: Bench, folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    environ = {"BENCH_KAFKA": bench.server.kafka, "BENCH_TOPIC": bench.topic, "BENCH_DSN": bench.dsn}
+    environ = bench.environ
     program = str(Path(sys.executable).parent / "outboxctl")
     return subprocess.Popen(
         [program, "--json", "consume", "jobs_app:durable", *arguments],
