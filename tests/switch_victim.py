@@ -67,11 +67,7 @@ def main() -> None:
     definition = load(path, os.environ)
     move = switch.to_relay if Road(to) is Road.RELAY else switch.to_cdc
     with (
-        postgres.connect(
-            definition.postgres.admin,
-            application_name="outboxctl switch",
-            dbname=definition.postgres.connector.database,
-        ) as conn,
+        postgres.as_admin(definition, "outboxctl switch") as conn,
         ConnectClient(definition.connect) as client,
         interrupt(to, point, lambda: os.kill(os.getpid(), signal.SIGKILL)),
     ):

@@ -66,7 +66,8 @@ def measure(servers: Servers, rounds: int, events: int, seconds: float, say: Say
     """Set up an outbox for the relay, and let it and its peer work in turns."""
     values = {"dsn": servers.dsn("shop"), "bootstrap": servers.bootstrap, "aggregate": AGGREGATE_TYPE}
     definition = loads(DEFINITION.format(**values), source="bench", environ=os.environ)
-    with postgres.connect(definition.postgres.admin, application_name="bench", dbname="shop") as conn:
+    with postgres.as_admin(definition, "bench") as conn:
+        conn.execute("CREATE EXTENSION IF NOT EXISTS pg_walinspect")
         conn.execute("DROP TABLE IF EXISTS outbox CASCADE")
         conn.execute("DROP TABLE IF EXISTS outbox_relay, outbox_relay_batch, outbox_dead_letter, outbox_road")
         schema.init(conn, definition, schema.Wishes(shards=8), say=lambda _: None)
@@ -243,7 +244,6 @@ def _record_bytes(conn: psycopg.Connection[Any], since: str) -> int:
 
     Autovacuum and this benchmark's own looks are in it; whatever reads new rows first writes hint bits.
     """
-    conn.execute("CREATE EXTENSION IF NOT EXISTS pg_walinspect")
     query = (
         "SELECT sum(record_size)::bigint FROM pg_get_wal_stats(%s::pg_lsn, pg_current_wal_insert_lsn(), true)"
     )
