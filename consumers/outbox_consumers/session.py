@@ -137,14 +137,22 @@ class Session:
             raise UnprovenTransaction(f"PostgreSQL answered COMMIT with {cursor.statusmessage}")
 
     def rollback(self) -> None:
-        """Roll back whatever is open; a connection that cannot do so is closed. Never raises."""
+        """Roll back whatever is open; a connection that cannot do so is closed. Never raises.
+
+        After an error psycopg does it, which also forgets what it has prepared. A pipeline that broke off
+        may not have prepared what psycopg believes it has (3.3: a statement that is due for preparing
+        behind the failing one), and the name would fail in every transaction from then on.
+        """
         status = self.status()
         if status == Status.IDLE or self._conn is None:
             return
         try:
-            if status not in (Status.INTRANS, Status.INERROR):
+            if status == Status.INERROR:
+                psycopg.Connection.rollback(self._conn)
+            elif status == Status.INTRANS:
+                cursor_of(self._conn).execute("ROLLBACK")  # nothing failed: what is prepared stays so
+            else:
                 raise psycopg.OperationalError(f"the connection is left {status.name}")
-            cursor_of(self._conn).execute("ROLLBACK")
         except psycopg.Error as error:
             log.warning("closing the database connection: %s", error)
             self.close()

@@ -58,6 +58,31 @@ def test_an_error_swallowed_in_pipeline_mode_is_noticed_too(bench: Bench) -> Non
     assert app.counters.failures == 1
 
 
+def test_what_a_broken_off_pipeline_did_not_prepare_is_not_asked_for_by_name(bench: Bench) -> None:
+    """Psycopg prepares what it has seen five times, here behind the error, where the server does nothing."""
+    app = bench.app(batch_size=20)
+
+    @app.handler("Placed")
+    def placed(conn: psycopg.Connection[Any], event: Event) -> None:
+        if event.data["n"] % 20 == 3 and event.attempt == 1:
+            conn.execute("SELECT 1 / 0")
+        # A statement of its own for each batch of 20, which is prepared at its sixth event.
+        conn.execute(
+            b"INSERT INTO effect (event_id, consumer, key, n) VALUES (%%s, 'billing', %%s, %%s) -- %d"
+            % (event.data["n"] // 20),
+            (event.id, event.key, event.data["n"]),
+        )
+
+    with running(app):
+        for first in range(0, 60, 20):  # psycopg minds the first ROLLBACK of a session only
+            for n in range(first, first + 20):
+                bench.send({"n": n}, partition=0)
+            bench.flush()
+            until(lambda: app.counters.processed == len(bench.sent))
+    assert bench.effects() == list(range(60))
+    assert app.counters.failures == 3
+
+
 @pytest.mark.parametrize("ending", ["commit()", "rollback()", "COMMIT", " rollback ;", "END"])
 def test_a_handler_cannot_end_the_transaction(bench: Bench, ending: str) -> None:
     app = bench.app()
