@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -209,9 +208,6 @@ class Scene:
                 **self.stack.environ,
             },
         )
-
-    def signal(self, service: str, number: signal.Signals) -> None:
-        self.stack.signal(service, number)
 
 
 @contextmanager

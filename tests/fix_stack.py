@@ -68,11 +68,20 @@ class Stack:
     def log(self, service: str) -> Path:
         return _instance(self.name).log(service)
 
-    def signal(self, service: str, number: signal.Signals) -> None:
-        """Send a signal to a service's process."""
+    @contextmanager
+    def frozen(self, service: str) -> Iterator[None]:
+        """Freeze a service's process while the block runs; afterwards wait until it works again.
+
+        Nobody who follows may find a broker that has not yet noticed that it was away.
+        """
         process = recorded(_instance(self.name).pid_file(service))
         assert process is not None
-        os.kill(process.pid, number)
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(process.pid, signal.SIGCONT)
+            self.start(service)
 
     def start(self, service: str) -> None:
         """Start a service again and wait until it works."""

@@ -182,16 +182,15 @@ class Source:
     def close(self) -> None:
         """Leave the group; stored offsets are committed on the way.
 
-        With group.protocol=consumer the client waits 45 seconds for a broker that does not answer
-        (librdkafka 2.16), longer than most give a process to end. It is left alone with that after
-        LEAVE_SECONDS: the group notices by itself, and what was not committed is found in the inbox.
+        The client waits for a broker that does not answer: 45 seconds with group.protocol=consumer
+        (librdkafka 2.16), for ever with an offset commit on its way and the classic protocol
+        (librdkafka#3740; met by one member of 150 whose broker was killed). Most give a process less to
+        end, so it is left alone with that after LEAVE_SECONDS: the group notices by itself, and what was
+        not committed is found in the inbox.
         """
         if self._client is None:
             return
         client, self._client = self._client, None
-        if not self._without_timer:
-            client.close()
-            return
         leaving = Thread(target=client.close, name="leave the group", daemon=True)
         leaving.start()
         leaving.join(LEAVE_SECONDS)

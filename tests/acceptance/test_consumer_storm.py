@@ -57,10 +57,7 @@ def test_a_storm_over_a_group_loses_repeats_and_reorders_nothing(
             writer.finish(EVENTS)
             storm.calm()
             storm.drain(len(writer.sent))
-            if protocol == "classic":
-                # A member that is told to stop must not wait for it. With the other protocol the client does
-                # so for 45 seconds (measured, librdkafka 2.16).
-                bench.server.kill("kafka")
+            bench.server.kill("kafka")  # a member that is told to stop does not wait for it
             codes = storm.end()
         finally:
             writer.stop()

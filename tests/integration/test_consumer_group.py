@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -257,18 +258,27 @@ def test_with_the_new_protocol_a_member_stops_while_kafka_takes_no_commits(bench
     bench.applied_once()
 
 
-def test_with_the_new_protocol_a_member_ends_without_its_broker(
-    bench: Bench, broker: Stack, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_a_member_ends_without_its_broker(
+    bench: Bench, broker: Stack, caplog: pytest.LogCaptureFixture, protocol: str
 ) -> None:
-    app = bench.applying(kafka={"group.protocol": "consumer"})
+    """An offset waits to be committed when the broker falls silent: the client would wait for it."""
+    app = bench.app(kafka={"group.protocol": protocol})
+    taken, go_on = threading.Event(), threading.Event()
+
+    @app.handler("Placed")
+    def placed(conn: psycopg.Connection[Any], event: Event) -> None:
+        taken.set()
+        assert go_on.wait(PATIENCE_SECONDS)
+        write_effect(conn, event)
+
+    bench.send({"n": 1})
+    bench.flush()
     with running(app):
-        bench.send({"n": 1})
-        bench.flush()
-        until(lambda: app.counters.processed == 1)
-        broker.signal("kafka", signal.SIGSTOP)
-        try:
+        assert taken.wait(PATIENCE_SECONDS)
+        with broker.frozen("kafka"):
+            go_on.set()
+            until(lambda: app.counters.processed == 1)
             app.stop()
             until(lambda: "has to notice by itself" in caplog.text)
-        finally:
-            broker.signal("kafka", signal.SIGCONT)
     bench.applied_once()

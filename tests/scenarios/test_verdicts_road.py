@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -101,11 +100,8 @@ def test_taken_by_another_client(scene: Scene) -> None:
 def test_worker_frozen(scene: Scene) -> None:
     with scene.setting(wal_sender_timeout="0"), scene.load():  # or the server soon ends the session
         scene.expect(Key.HEALTHY)
-        scene.signal("connect", signal.SIGSTOP)
-        try:
+        with scene.stack.frozen("connect"):
             verdict = scene.expect(Key.CONSUMER_FROZEN, steady=0)
-        finally:
-            scene.signal("connect", signal.SIGCONT)
         assert "Debezium" in verdict.cause
         scene.expect(Key.HEALTHY)
 
