@@ -1,0 +1,35 @@
+"""The administrator's client: what it does by itself, and what the definition may change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from outbox_connectors.definition import Kafka, TopicSpec
+from outbox_pipeline import kafka
+
+
+def reached_by(**properties: str) -> Kafka:
+    """Describe a Kafka that is reached with these properties, underscores for dots."""
+    client = {name.replace("_", "."): value for name, value in properties.items()}
+    return Kafka(client=client, topic="t", defaults=TopicSpec("t", 3, 1, {}), aggregates={})
+
+
+@pytest.fixture
+def options(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Collect the options of the clients that are made."""
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(kafka, "AdminClient", lambda options, logger: made.append(options))
+    return made
+
+
+def test_a_client_that_was_told_of_no_controller_soon_asks_again(options: list[dict[str, Any]]) -> None:
+    """With the client's own five minutes it waits for a controller until its request times out."""
+    kafka.administrator(reached_by(bootstrap_servers="kafka:9092"))
+    assert options[0]["topic.metadata.refresh.interval.ms"] == 1000
+
+
+def test_the_definition_has_the_last_word(options: list[dict[str, Any]]) -> None:
+    kafka.administrator(reached_by(topic_metadata_refresh_interval_ms="30000"))
+    assert options[0]["topic.metadata.refresh.interval.ms"] == "30000"
