@@ -163,9 +163,7 @@ class PlainProducer:
         for at, made in enumerate(records):
             self._produce(at, made)
         try:
-            while self._producer.flush(CALL_SECONDS):
-                if self.abandoned.is_set():
-                    raise Abandoned("the worker has to go")
+            self._flush()
         except (SystemError, KafkaException) as error:  # fatal, see the module
             self._raise_failed()
             raise Fenced(str(error)) from error
@@ -183,11 +181,16 @@ class PlainProducer:
         except KafkaException as error:
             reason = error.args[0]
             if reason.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                self._producer.flush()
+                self._flush()
                 raise RefusedBatch(reason.code(), reason.str(), at) from error
             raise Fenced(reason.str()) from error
         except BufferError as error:
             raise RefusedBatch(KafkaError._QUEUE_FULL, "the producer's queue is full") from error
+
+    def _flush(self) -> None:
+        while self._producer.flush(CALL_SECONDS):
+            if self.abandoned.is_set():
+                raise Abandoned("the worker has to go")
 
     def _raise_failed(self) -> None:
         telling = [found for found in self._failed if found[1].code() != KafkaError._PURGE_QUEUE]

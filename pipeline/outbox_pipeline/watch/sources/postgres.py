@@ -101,7 +101,11 @@ class PostgresSource:
         return conn
 
     def _look(self, conn: psycopg.Connection[Any]) -> PostgresSample:
-        """Send the sample and what the rights seen last time allow, in one round trip."""
+        """Send the sample and what the rights seen last time allow, in one round trip.
+
+        Each statement is prepared at its first use: psycopg (3.3) notices when the pipeline breaks off before
+        that, but not when it prepares a statement later, as it does by itself after five uses.
+        """
         major = conn.info.server_version // 10000
         main, publication, wal, oldest = (psycopg.Cursor(conn) for _ in range(4))
         try:
@@ -110,10 +114,10 @@ class PostgresSource:
                 publication.execute(sql.get("watch_publication", major), self._parameters, prepare=True)
                 pipeline.sync()  # what follows may fail without taking the sample with it
                 if self._may_list_wal:
-                    wal.execute(sql.get("watch_wal_size"))
+                    wal.execute(sql.get("watch_wal_size"), prepare=True)
                     pipeline.sync()
                 if self._readable:
-                    oldest.execute(self._oldest())
+                    oldest.execute(self._oldest(), prepare=True)
         except HARMLESS:
             self._may_list_wal = self._readable = False
         document = _first(main)
