@@ -30,7 +30,7 @@ from outbox_consumers.errors import UsageError
 from outbox_consumers.event import Event
 from outbox_consumers.fleet import Address, Fleet, Role, fill
 from outbox_consumers.health import Health, State, Watched
-from outbox_consumers.inbox import DEFAULT_TABLE, Claims, Inbox
+from outbox_consumers.inbox import DEFAULT_TABLE, Inbox
 from outbox_consumers.letter_topic import LetterTopic
 from outbox_consumers.loop import Loop, Pace
 from outbox_consumers.outage import Outside
@@ -48,7 +48,7 @@ from outbox_consumers.routes import (
     Stale,
     Unknown,
 )
-from outbox_consumers.session import Database, Session
+from outbox_consumers.session import Database, Session, located
 from outbox_consumers.settings import Start, checked, poll_budget
 from outbox_consumers.source import Source
 from outbox_consumers.topic_retention import retentions
@@ -132,7 +132,6 @@ class Consumer:
         self._pace = Pace(batch_size, poll_budget(self._settings), retry or RetryStrategy())
         self._routes = Routes(unknown, stale)
         self._commit_timeout = commit_timeout
-        self._claims: Claims = Inbox(name, table, self._database.begin)
         self._limit = dead_letter_limit or DeadLetterLimit()
         self._letter_topic = dead_letter
         self._outside = Outside(time.monotonic, time.sleep, random.random)
@@ -245,13 +244,13 @@ class Consumer:
         return Role(lambda name: self._consume(), self.stop, self.watched)
 
     def _consume(self) -> None:
-        database = self._database
+        database = located(self._database)
         member, blind = uuid.uuid4(), database.pooler
         deaths = Deaths(self.name, database.table, member, self._pace.batch_size, blind=blind)
         session = Session(database, deaths.join)
         session.open()
         source = self._source()
-        loop = self._loop(source, session, deaths)
+        loop = self._loop(source, session, deaths, database)
         with Stopping(self.stop), _rare_collections(20 * self._pace.batch_size):
             try:
                 source.open()
@@ -277,7 +276,8 @@ class Consumer:
         handlers. Raises what `run` raises.
         """
         self._stop.clear()
-        session = Session(self._database)
+        database = located(self._database)
+        session = Session(database)
         source = self._source()
         try:
             session.open()
@@ -285,7 +285,7 @@ class Consumer:
             yield Batches(
                 source,
                 session,
-                self._claims,
+                Inbox(self.name, database.table, database.begin),
                 self.counters,
                 max_size=max_size,
                 wait=wait,
@@ -300,14 +300,14 @@ class Consumer:
     def _source(self) -> Source:
         return Source(self._settings, self.topics, self.counters, self._commit_timeout, self._outside.clock)
 
-    def _loop(self, source: Source, session: Session, deaths: Deaths) -> Loop:
-        name, table = self.name, self._database.table
+    def _loop(self, source: Source, session: Session, deaths: Deaths, database: Database) -> Loop:
+        name, table = self.name, database.table
         copies = None
         if self._letter_topic:
             copies = LetterTopic(self._settings, self._letter_topic, str(self._settings["group.id"]))
         letters = DeadLetters(name, table, Limiter(self._limit), copies)
         window = functools.partial(retention.window_start, table=table)
-        books = Books(self._claims, letters, Parked(name, table), window)
+        books = Books(Inbox(name, table, database.begin), letters, Parked(name, table), window)
         counters, outside = self.counters, self._outside
         routes = self._traced_routes()
         effects = Effects(session, books, routes, counters, outside.clock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import psycopg
@@ -162,6 +162,24 @@ class Session:
         if self._conn is not None:
             self._conn.close()
             self._conn = None
+
+
+def located(database: Database) -> Database:
+    """Name the inbox with the schema in which a new session finds it.
+
+    A handler may change search_path, for its transaction or for good (one schema for each tenant); the inbox
+    stays where it is. Raises what `Session.open` raises.
+    """
+    session = Session(database)
+    session.open()
+    try:
+        wanted = {"table": sql.table(database.table).as_string(None)}
+        found = cursor_of(session.connection()).execute(sql.get("find_schema"), wanted).fetchone()
+    finally:
+        session.close()
+    if found is None or "." in database.table or "." in found[0]:
+        return database
+    return replace(database, table=f"{found[0]}.{database.table}")
 
 
 def _connect(database: Database) -> HandlerConnection:

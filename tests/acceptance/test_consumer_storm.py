@@ -38,6 +38,7 @@ def servers() -> Iterator[Stack]:
 
 @pytest.fixture
 def bench(servers: Stack, new_database: Callable[[Stack], Database], pipeline_name: str) -> Bench:
+    fix_stack.run(STACK, "up", "postgres", "kafka")  # another storm may have left them dead
     return make_bench(servers, new_database(servers), pipeline_name, partitions=6)
 
 

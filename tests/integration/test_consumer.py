@@ -10,7 +10,8 @@ import psycopg
 import pytest
 
 from fix_consumer import QUICK, Bench, running, write_effect
-from outbox_consumers import Event, Reject, RetryStrategy, Skip
+from outbox_consumers import Event, Reject, RetryStrategy, Skip, consumer
+from outbox_consumers.inbox import Inbox
 from waiting import until
 
 pytestmark = pytest.mark.stack
@@ -49,12 +50,21 @@ def test_duplicates_across_batches_and_inside_one_are_skipped(bench: Bench) -> N
     bench.applied_once()
 
 
-def test_the_fast_claim_falls_back_when_a_duplicate_shows_up_and_recovers(bench: Bench) -> None:
+def test_the_fast_claim_falls_back_when_a_duplicate_shows_up_and_recovers(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Inbox] = []
+
+    def noted(*arguments: Any) -> Inbox:
+        made.append(Inbox(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(consumer, "Inbox", noted)
     known = [bench.send({"n": n}) for n in range(100)]
     bench.flush()
     with running(bench.applying(batch_size=100)) as app:
         until(lambda: app.counters.processed == 100)
-        until(lambda: not app._claims.careful)  # a clean batch has made it fast
+        until(lambda: not made[0].careful)  # a clean batch has made it fast
         bench.send({"n": 100})
         bench.send({"n": 5}, id=known[5])
         bench.flush()
@@ -62,7 +72,7 @@ def test_the_fast_claim_falls_back_when_a_duplicate_shows_up_and_recovers(bench:
         bench.send({"n": 102})
         bench.flush()
         until(lambda: app.counters.processed == 102)
-        until(lambda: not app._claims.careful)
+        until(lambda: not made[0].careful)
     bench.applied_once()
     assert app.counters.failures == 0
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.stack
 
 EVENTS: Final = sized(3_000, 20_000)
 KINDS: Final = ("Piped", "Plain", "Lasting", "Batched", "Awaited", "Parked")
-INSERT: Final = b"INSERT INTO effect (event_id, consumer, key, n) VALUES (%%s, 'billing', %%s, %%s) -- %d"
+INSERT: Final = b"INSERT INTO public.effect (event_id, consumer, key, n) VALUES (%s, 'billing', %s, %s)"
 NO_NUMBER: Final = "SELECT 1 / 0"
 
 Connection: TypeAlias = psycopg.Connection[Any]
@@ -65,6 +65,14 @@ def repents(conn: Connection, event: Event) -> None:
         conn.execute(NO_NUMBER).fetchone()
 
 
+def visits(conn: Connection, event: Event) -> None:
+    conn.execute("SET LOCAL search_path TO pg_catalog")
+
+
+def moves(conn: Connection, event: Event) -> None:
+    conn.execute("SET search_path TO pg_catalog")
+
+
 def skips(conn: Connection, event: Event) -> None:
     raise Skip
 
@@ -75,15 +83,20 @@ def rejects(conn: Connection, event: Event) -> None:
 
 FATES: Final[dict[str, Fate]] = {
     fate.__name__: fate
-    for fate in (raises, fails, swallows, looks_away, writes_and_fails, commits, repents, skips, rejects)
+    for fate in (
+        *(raises, fails, swallows, looks_away, writes_and_fails, commits),
+        *(repents, visits, moves),
+        *(skips, rejects),
+    )
 }
+HARMLESS: Final = {"repents", "visits", "moves"}
 LASTING: Final = {"skips", "rejects"}  # met in every attempt: these leave no effect
 
 
 def insert(event: Event) -> tuple[bytes, tuple[UUID, str | None, int]]:
     """Make the statement that writes an event's effect, and its values."""
     n = event.data["n"]
-    return INSERT % (n // 50), (event.id, event.key, n)
+    return b"%b -- %d" % (INSERT, n // 50), (event.id, event.key, n)
 
 
 def write(conn: Connection, event: Event) -> None:
@@ -145,7 +158,7 @@ def drawn(chance: random.Random, n: int) -> tuple[str, dict[str, Any]]:
 def failures_of(kind: str, data: dict[str, Any]) -> int:
     """Say how often a handler fails with an event; nobody else's handler may fail because of it."""
     fate = data["fate"]
-    harmless = not fate or fate in LASTING or (fate == "repents" and kind != "Awaited")
+    harmless = not fate or fate in LASTING or (fate in HARMLESS and kind != "Awaited")
     return 0 if harmless else data["times"]
 
 

@@ -37,7 +37,7 @@ from outbox_consumers.inbox import DEFAULT_TABLE, claim, cursor_of
 from outbox_consumers.outage import Outside
 from outbox_consumers.retry import RetryStrategy
 from outbox_consumers.routes import Stale, Unknown
-from outbox_consumers.session import Database
+from outbox_consumers.session import Database, located
 from outbox_consumers.settings import Start
 from outbox_consumers.upcasts import Upcast
 
@@ -280,7 +280,7 @@ class DurableInbox:
 
     def _worker(self, name: str, kill: bool) -> Worker:
         settings = WorkerSettings(
-            self._database, Lease(self._lease, self._grace, kill), self._retry, self._keep
+            located(self._database), Lease(self._lease, self._grace, kill), self._retry, self._keep
         )
         return Worker(name, settings, self._traced_routes(), self.counters, self._outside)
 
