@@ -159,7 +159,9 @@ def _clean(pipeline: Pipeline) -> None:
         pipeline.client.delete(pipeline.connector)
     admin = AdminClient(dict(pipeline.definition.kafka.client))
     names = [
-        name for name in admin.list_topics(timeout=10).topics if name.startswith(pipeline.definition.pipeline)
+        name
+        for name in admin.list_topics(timeout=PATIENCE_SECONDS).topics
+        if name.startswith(pipeline.definition.pipeline)
     ]
     if names:
         for future in admin.delete_topics(names, operation_timeout=PATIENCE_SECONDS).values():

@@ -23,6 +23,7 @@ from uuid_utils.compat import uuid7
 import fix_stack
 from fix_stack import Database, Stack
 from outbox_consumers import Consumer, Event, RetryStrategy, schema
+from waiting import PATIENCE_SECONDS
 
 RecordHeaders: TypeAlias = list[tuple[str, str | bytes | None]]
 
@@ -92,7 +93,7 @@ class Bench:
         self.flush()
 
     def flush(self) -> None:
-        assert self.producer.flush(20) == 0
+        assert self.producer.flush(PATIENCE_SECONDS) == 0
 
     @property
     def environ(self) -> dict[str, str]:
@@ -149,7 +150,7 @@ def running(app: Consumer) -> Iterator[Consumer]:
         yield app
     finally:
         app.stop()
-        thread.join(30)
+        thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive(), "the consumer does not stop"
     if failure:
         raise failure[0]
@@ -171,7 +172,7 @@ def bench(broker: Stack, database: Database, pipeline_name: str) -> Bench:
 def make_bench(server: Stack, database: Database, topic: str, partitions: int) -> Bench:
     """Create a topic, an inbox and a table of effects."""
     admin = AdminClient({"bootstrap.servers": server.kafka})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(PATIENCE_SECONDS)
     with database.connect() as conn:
         schema.apply(conn, schema.steps())
         conn.execute(

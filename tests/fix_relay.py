@@ -201,7 +201,7 @@ class Relayed:
         try:
             parts = [
                 TopicPartition(name, number, 0)
-                for name, topic in consumer.list_topics(timeout=10).topics.items()
+                for name, topic in consumer.list_topics(timeout=PATIENCE_SECONDS).topics.items()
                 if name.startswith(self.definition.kafka.topic_of("")) and name != progress(self.definition)
                 for number in topic.partitions
             ]
@@ -300,8 +300,8 @@ def _clear_away(found: Relayed) -> None:
             process.kill()
         process.communicate()
     admin = AdminClient(dict(found.definition.kafka.client))
-    names = admin.list_topics(timeout=10).topics
+    names = admin.list_topics(timeout=PATIENCE_SECONDS).topics
     ours = [name for name in names if name.startswith(f"{found.definition.pipeline}.")]
     if ours:
-        for future in admin.delete_topics(ours, operation_timeout=10).values():
-            future.exception(timeout=15)
+        for future in admin.delete_topics(ours, operation_timeout=PATIENCE_SECONDS).values():
+            future.exception(timeout=PATIENCE_SECONDS)

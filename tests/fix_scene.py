@@ -193,7 +193,7 @@ class Scene:
             yield
         finally:
             stop.set()
-            thread.join(10)
+            thread.join(PATIENCE_SECONDS)
 
     def outboxctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

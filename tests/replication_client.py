@@ -13,7 +13,7 @@ from enum import Enum
 import psycopg
 from psycopg import pq
 
-from waiting import until
+from waiting import PATIENCE_SECONDS, until
 
 EPOCH_2000 = 946_684_800
 STATUS_SECONDS = 0.2
@@ -69,7 +69,7 @@ class ReplicationClient:
     def close(self) -> None:
         """Let go of the slot, and wait until the server knows: it notices a closed socket only in time."""
         self._stop.set()
-        self._thread.join(10)
+        self._thread.join(PATIENCE_SECONDS)
         pid = self._conn.backend_pid
         self._conn.finish()
         held = "SELECT slot_name FROM pg_replication_slots WHERE active_pid = %s"

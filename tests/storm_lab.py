@@ -309,7 +309,7 @@ class Storm:
         admin = AdminClient({"bootstrap.servers": self.bench.server.kafka, "log_level": 0})
         with suppress(KafkaException):
             group = admin.describe_consumer_groups([self.bench.topic], request_timeout=5)
-            return {member.client_id for member in group[self.bench.topic].result(10).members}
+            return {member.client_id for member in group[self.bench.topic].result(PATIENCE).members}
         return None
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:

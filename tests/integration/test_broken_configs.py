@@ -24,7 +24,7 @@ from outbox_connectors.profile import Version
 from outbox_pipeline import provision, topics
 from outbox_pipeline.connect import offsets, registration
 from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
-from waiting import until
+from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack
 
@@ -142,8 +142,8 @@ def _clean(client: ConnectClient, kafka: Mapping[str, str], prefix: str) -> None
         if name.startswith(prefix):
             client.delete(name)
     admin = AdminClient(dict(kafka))
-    names = [name for name in admin.list_topics(timeout=10).topics if name.startswith(prefix)]
-    for future in admin.delete_topics(names, operation_timeout=30).values():
+    names = [name for name in admin.list_topics(timeout=PATIENCE_SECONDS).topics if name.startswith(prefix)]
+    for future in admin.delete_topics(names, operation_timeout=PATIENCE_SECONDS).values():
         future.result()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from fix_consumer import Bench, running
 from outbox_consumers import dead_letter
-from waiting import until
+from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack
 
@@ -50,7 +50,7 @@ def test_an_event_that_kills_the_process_becomes_a_dead_letter(bench: Bench, tmp
         try:
             until(lambda child=child: child.poll() is not None or len(bench.effects()) == 59)  # type: ignore[misc]
             child.send_signal(signal.SIGTERM)
-            codes.append(child.wait(20))
+            codes.append(child.wait(PATIENCE_SECONDS))
         finally:
             child.kill()
         if codes[-1] == 0:

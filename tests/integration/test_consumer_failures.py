@@ -14,7 +14,7 @@ from fix_consumer import Bench, running, write_effect
 from outbox_consumers import Consumer, DeadLetterLimit, Event, Reject, RetryStrategy, dead_letter
 from outbox_consumers.errors import Stopped, TooManyDeadLetters, UnknownEventType
 from outbox_consumers.routes import OnFailure
-from waiting import until
+from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack
 
@@ -234,7 +234,7 @@ def test_a_copy_of_a_dead_letter_goes_to_its_topic_before_the_offset_is_stored(b
         until(lambda: app.counters.failures >= 3)
         assert letters(bench) == []
         admin = AdminClient({"bootstrap.servers": bench.server.kafka})
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_SECONDS)
         until(lambda: app.counters.dead_letters == 1)
     reader = KafkaConsumer(
         {"bootstrap.servers": bench.server.kafka, "group.id": topic, "auto.offset.reset": "earliest"}

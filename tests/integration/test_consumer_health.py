@@ -20,14 +20,14 @@ from fix_consumer import Bench, running, write_effect
 from outbox_connectors.errors import Unreachable
 from outbox_consumers import Event
 from outbox_consumers.health import serving
-from waiting import until
+from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack
 
 
 def get(port: int, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_SECONDS) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -64,7 +64,7 @@ def test_a_handler_that_does_not_come_back_makes_the_consumer_unhealthy(bench: B
 
     @app.handler("Placed")
     def placed(conn: psycopg.Connection[Any], event: Event) -> None:
-        go_on.wait(20)
+        go_on.wait(PATIENCE_SECONDS)
         write_effect(conn, event)
 
     bench.send_many(1)
@@ -150,7 +150,7 @@ def test_workers_share_the_partitions_and_one_that_is_killed_comes_back(bench: B
         send_until_there_are(4)
         until(lambda: len(bench.query("SELECT event_id FROM effect")) == len(bench.sent))
         parent.send_signal(signal.SIGTERM)
-        assert parent.wait(40) == 0
+        assert parent.wait(PATIENCE_SECONDS) == 0
     finally:
         parent.kill()
         parent.wait()
@@ -170,7 +170,7 @@ def test_workers_that_cannot_begin_end_their_parent_with_the_reason(bench: Bench
         env=os.environ | environ,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.returncode == 1

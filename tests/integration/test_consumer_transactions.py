@@ -11,7 +11,7 @@ import pytest
 
 from fix_consumer import Bench, running, write_effect
 from outbox_consumers import Event
-from waiting import until
+from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack
 
@@ -248,10 +248,10 @@ def test_a_frozen_zombie_is_ended_by_the_server_and_the_next_one_goes_on(bench: 
         write_effect(conn, event)
         if not wake.is_set():
             frozen.set()
-            wake.wait(20)
+            wake.wait(PATIENCE_SECONDS)
 
     with running(zombie):
-        assert frozen.wait(20)
+        assert frozen.wait(PATIENCE_SECONDS)
         heir = bench.applying(kafka={"group.id": f"{bench.topic}.heir"})
         with running(heir):
             until(lambda: heir.counters.processed == 1)

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from fix_consumer import Bench
-from waiting import until
+from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack
 
@@ -51,7 +51,7 @@ def test_the_twenty_lines_run_as_written(bench: Bench, tmp_path: Path) -> None:
         until(lambda: bench.query("SELECT count(*) FROM inbox") == [(3,)])
     finally:
         child.send_signal(signal.SIGTERM)
-        assert child.wait(20) == 0
+        assert child.wait(PATIENCE_SECONDS) == 0
     assert bench.query("SELECT order_id, total FROM invoice ORDER BY 1") == [("o0", 5), ("o1", 7)]
 
 

@@ -63,7 +63,7 @@ def committed(bench: Bench) -> int:
     client = KafkaConsumer({"bootstrap.servers": bench.server.kafka, "group.id": bench.topic})
     try:
         places = [TopicPartition(bench.topic, number) for number in range(bench.partitions)]
-        return sum(max(0, place.offset) for place in client.committed(places, timeout=20))
+        return sum(max(0, place.offset) for place in client.committed(places, timeout=PATIENCE_SECONDS))
     except KafkaException:
         return -1  # a coordinator that has only just begun
     finally:

@@ -98,7 +98,7 @@ def test_a_concurrent_claim_waits_for_the_outcome(inbox: Database) -> None:
             thread.join(0.2)
             assert claimed == []
             getattr(first, outcome)()
-            thread.join(10)
+            thread.join()
         assert claimed == [expected]
 
 

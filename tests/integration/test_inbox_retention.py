@@ -17,7 +17,7 @@ from fix_consumer import Bench, running
 from outbox_consumers import claim, dead_letter, retention, schema
 from outbox_consumers.retention import first_id
 from outbox_pipeline.cli import main
-from waiting import until
+from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack
 
@@ -55,7 +55,7 @@ def set_retention(bench: Bench, milliseconds: int) -> None:
     admin = AdminClient({"bootstrap.servers": bench.server.kafka})
     entry = ConfigEntry("retention.ms", str(milliseconds), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, bench.topic, incremental_configs=[entry])
-    next(iter(admin.incremental_alter_configs([resource]).values())).result(10)
+    next(iter(admin.incremental_alter_configs([resource]).values())).result(PATIENCE_SECONDS)
 
 
 def test_ids_fall_into_the_partition_of_their_day_and_stay_unique(bench: Bench) -> None:

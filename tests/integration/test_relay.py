@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
 from fix_relay import NewRelayed, Relayed
-from outbox_pipeline import outbox
+from outbox_pipeline import outbox, relay
+from outbox_pipeline.relay.wakeup import Pace, Waiter
 from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.stack
@@ -110,17 +112,20 @@ def test_sigterm_finishes_what_is_on_its_way(relayed: Relayed) -> None:
     assert relayed.ledger().clean
 
 
-def test_a_row_is_on_its_way_soon_after_its_commit(relayed: Relayed) -> None:
-    process = relayed.start()
-    relayed.write(1)
-    relayed.await_left(0)
-    with relayed.connect() as conn:
-        time.sleep(6)  # until polling is at its slowest: from here on only a notification is this quick
-        began = time.monotonic()
-        with conn.transaction():
-            outbox.add_many(conn, relayed.events(["k1"]))
-        while conn.execute("SELECT count(*) FROM public.outbox").fetchone() != (0,):
-            assert time.monotonic() - began < 1.0
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=PATIENCE_SECONDS)
+def test_a_commit_wakes_a_relay_that_looks_once_an_hour(
+    relayed: Relayed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pace, "missed", lambda pace: setattr(pace, "seconds", 3600.0))
+    stop, waiter = threading.Event(), Waiter()
+    with ThreadPoolExecutor(1) as pool:
+        settings = relay.Settings()
+        run = pool.submit(relay.run, relayed.definition, settings, say=print, stop=stop, waiter=waiter)
+        try:
+            for _ in range(3):
+                relayed.write(1)
+                relayed.await_left(0)
+        finally:
+            stop.set()
+            waiter.wake()
+    assert run.result().published == 3
     assert relayed.ledger().clean
