@@ -19,7 +19,7 @@ from outbox_consumers.durable import Job
 
 pytestmark = pytest.mark.stack
 
-JOBS: Final = sized(1_500, 15_000)
+JOBS: Final = sized(1_500, 10_000)
 INSERT: Final = b"INSERT INTO public.effect (event_id, key, n) VALUES (%s, %s, %s)"
 
 
