@@ -78,4 +78,12 @@ def is_transient(error: BaseException) -> bool:
     if state is None:
         # Raised by the client: the connection is gone. PipelineAborted only follows another error.
         return isinstance(error, psycopg.OperationalError) and not isinstance(error, PipelineAborted)
-    return state in TRANSIENT_SQLSTATES or state[:2] in TRANSIENT_CLASSES
+    return state in TRANSIENT_SQLSTATES or state[:2] in TRANSIENT_CLASSES or _is_stale_plan(error)
+
+
+def _is_stale_plan(error: psycopg.Error) -> bool:
+    """Say whether somebody has altered a table under a prepared statement, which is then prepared anew.
+
+    "cached plan must not change result type"; known by the server's function, since the text is translated.
+    """
+    return error.sqlstate == "0A000" and error.diag.source_function == "RevalidateCachedQuery"

@@ -83,6 +83,26 @@ def test_what_a_broken_off_pipeline_did_not_prepare_is_not_asked_for_by_name(ben
     assert app.counters.failures == 3
 
 
+def test_a_table_altered_under_a_prepared_statement_costs_no_attempt(bench: Bench) -> None:
+    app = bench.app()
+
+    @app.handler("Placed")
+    def placed(conn: psycopg.Connection[Any], event: Event) -> None:
+        conn.execute("SELECT * FROM effect WHERE n = %s", (event.data["n"],)).fetchall()
+        write_effect(conn, event)
+
+    with running(app):
+        for round in range(3):
+            for n in range(10):
+                bench.send({"n": 10 * round + n}, partition=0)
+            bench.flush()
+            until(lambda: app.counters.processed == len(bench.sent))
+            bench.run(f"ALTER TABLE effect ADD COLUMN other{round} int")
+    assert bench.effects() == list(range(30))
+    assert app.counters.failures == 0
+    assert app.counters.transient >= 1
+
+
 @pytest.mark.parametrize("ending", ["commit()", "rollback()", "COMMIT", " rollback ;", "END"])
 def test_a_handler_cannot_end_the_transaction(bench: Bench, ending: str) -> None:
     app = bench.app()
