@@ -19,6 +19,7 @@ from outbox_consumers.errors import (
     ReadOnlyDatabase,
     SwallowedDatabaseError,
     UnprovenTransaction,
+    Unreachable,
     UsageError,
 )
 from outbox_consumers.handler_connection import HandlerConnection, HandlerCursor, not_yours
@@ -80,13 +81,7 @@ class Session:
         try:
             self.connection()
         except psycopg.OperationalError as error:
-            raise unreachable(
-                str(error),
-                "PostgreSQL",
-                dsn="the dsn",
-                database="the dsn",
-                otherwise="check the dsn (or PGHOST, PGPORT, ...)",
-            ) from error
+            raise _unreachable(error) from error
 
     def connection(self) -> HandlerConnection:
         """Give the open connection; open one where there is none or it is broken.
@@ -171,15 +166,27 @@ def located(database: Database) -> Database:
     stays where it is. Raises what `Session.open` raises.
     """
     session = Session(database)
-    session.open()
     try:
+        session.open()
         wanted = {"table": sql.table(database.table).as_string(None)}
         found = cursor_of(session.connection()).execute(sql.get("find_schema"), wanted).fetchone()
+    except psycopg.OperationalError as error:
+        raise _unreachable(error) from error
     finally:
         session.close()
     if found is None or "." in database.table or "." in found[0]:
         return database
     return replace(database, table=f"{found[0]}.{database.table}")
+
+
+def _unreachable(error: psycopg.OperationalError) -> Unreachable:
+    return unreachable(
+        str(error),
+        "PostgreSQL",
+        dsn="the dsn",
+        database="the dsn",
+        otherwise="check the dsn (or PGHOST, PGPORT, ...)",
+    )
 
 
 def _connect(database: Database) -> HandlerConnection:
