@@ -256,40 +256,6 @@ def test_a_swallowed_database_error_is_a_failure(lab: Lab) -> None:
     assert lab.effects() == []
 
 
-@pytest.mark.parametrize("together", [False, True])
-@pytest.mark.parametrize("setting", ["SET LOCAL search_path TO pg_catalog", "SET search_path TO pg_catalog"])
-def test_a_handler_may_work_in_another_schema(lab: Lab, setting: str, together: bool) -> None:
-    durable = bare(lab.dsn, keep=60)
-
-    @durable.handler("Work", max_attempts=1, together=together)
-    def work(conn: psycopg.Connection[Any], event: Event) -> None:
-        conn.execute(setting.encode())
-        values = (event.id, event.key, event.data["n"])
-        conn.execute("INSERT INTO public.effect (event_id, key, n) VALUES (%s, %s, %s)", values)
-
-    lab.jobs(50)
-    finish(lab, durable)
-    lab.applied_once_in_order()
-    assert lab.states() == {"done": 50}
-
-
-def test_a_table_altered_under_a_prepared_statement_costs_no_attempt(lab: Lab) -> None:
-    durable = bare(lab.dsn)
-
-    @durable.handler("Work", max_attempts=1)
-    def work(conn: psycopg.Connection[Any], event: Event) -> None:
-        conn.execute("SELECT * FROM effect WHERE n = %s", (event.data["n"],)).fetchall()
-        write_effect(conn, event)
-
-    with working(durable):
-        for round in range(3):
-            lab.jobs(10)
-            until(lambda: lab.left() == 0)
-            lab.run(f"ALTER TABLE effect ADD COLUMN other{round} int")
-    lab.applied_once_in_order()
-    assert durable.counters.transient >= 1
-
-
 def test_errors_of_the_database_cost_no_attempt(lab: Lab) -> None:
     durable, calls = bare(lab.dsn), []
 

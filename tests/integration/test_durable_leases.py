@@ -180,9 +180,10 @@ def test_an_asynchronous_handler(lab: Lab) -> None:
 # -- Waking up and tidying up --------------------------------------------------------------------------
 
 
-def test_a_put_wakes_a_worker_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("table", ["inbox", "public.inbox"])
+def test_a_put_wakes_a_worker_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
     monkeypatch.setattr(worker, "POLL_SECONDS", 3600)
-    durable = lab.inbox()
+    durable = lab.inbox(table=table)
     with working(durable):
         for n in range(3):
             until(lambda: lab.query("SELECT count(*) FROM inbox_worker") == [(1,)])

@@ -44,8 +44,12 @@ def compose(name: str, inbox: str) -> bytes:
 
 
 def channel(inbox: str, consumer: str) -> str:
-    """Name the channel on which workers hear of new jobs; any names fit into it."""
-    return "durable_" + hashlib.sha256(f"{inbox}\0{consumer}".encode()).hexdigest()[:24]
+    """Name the channel on which workers hear of new jobs; any names fit into it.
+
+    Without the inbox's schema: whoever puts a job in may call it by its name alone.
+    """
+    name = inbox.split(".", 1)[-1]
+    return "durable_" + hashlib.sha256(f"{name}\0{consumer}".encode()).hexdigest()[:24]
 
 
 def steps(table: str = DEFAULT_TABLE, roles: Sequence[str] = ()) -> tuple[Step, ...]:
