@@ -11,10 +11,12 @@ from __future__ import annotations
 import _thread
 import signal
 import sys
+import time
 from types import FrameType
 
 PROBLEM = "interrupted; what was done before stays done"
 REMEDY = "run the command again to go on"
+_AGAIN_SECONDS = 0.001
 
 
 class Interruption:
@@ -22,6 +24,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self.came = False
+        self._main = 0
 
     def watch(self) -> None:
         """Raise KeyboardInterrupt on SIGINT from now on, and remember that it came.
@@ -29,8 +32,9 @@ class Interruption:
         Does nothing where SIGINT is ignored: that is how a shell starts a job in the background.
         """
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            self._main = _thread.get_ident()
             signal.signal(signal.SIGINT, self._arrived)
-            sys.unraisablehook = _unraisable
+            sys.unraisablehook = self._unraisable
 
     def over(self) -> None:
         """Ignore SIGINT from now on: the outcome is decided, and Python's own end cannot be broken off."""
@@ -38,12 +42,18 @@ class Interruption:
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:
         self.came = True
-        raise KeyboardInterrupt
+        if frame is not None and frame.f_code is Interruption._unraisable.__code__:
+            _thread.start_new_thread(self._again, ())  # what is raised there is printed and forgotten
+        else:
+            raise KeyboardInterrupt
 
+    def _unraisable(self, found: sys.UnraisableHookArgs) -> None:
+        """Send a Ctrl-C again that came where nothing can be raised, such as inside a destructor."""
+        if issubclass(found.exc_type, KeyboardInterrupt):
+            _thread.start_new_thread(self._again, ())
+        else:
+            sys.__unraisablehook__(found)
 
-def _unraisable(found: sys.UnraisableHookArgs) -> None:
-    """Raise a Ctrl-C again that came where nothing can be raised, such as inside a destructor."""
-    if issubclass(found.exc_type, KeyboardInterrupt):
-        _thread.interrupt_main()
-    else:
-        sys.__unraisablehook__(found)
+    def _again(self) -> None:
+        time.sleep(_AGAIN_SECONDS)
+        signal.pthread_kill(self._main, signal.SIGINT)

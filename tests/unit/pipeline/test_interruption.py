@@ -12,19 +12,33 @@ from outbox_pipeline.cli import run
 from outbox_pipeline.interruption import Interruption
 
 # Python 3.11 puts an error of a __set_name__, as each field of a dataclass has one, into a RuntimeError.
-INTERRUPTED_IMPORT = """
-import os, signal, sys
-from outbox_pipeline import __main__ as program
-
+IN_SET_NAME = """
 class Field:
     def __set_name__(self, owner, name):
         os.kill(os.getpid(), signal.SIGINT)
 
+def meet():
+    type("Owner", (), {"field": Field()})
+"""
+# What is raised in a destructor, Python prints and forgets.
+IN_DESTRUCTOR = """
+class Field:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+def meet():
+    Field()
+    time.sleep(3600)
+"""
+PROGRAM = """
+import os, signal, sys, time
+from outbox_pipeline import __main__ as program
+{}
 class Finder:
     def find_spec(self, name, path, target=None):
         if name == "outbox_pipeline.cli":
             sys.meta_path.remove(self)
-            type("Owner", (), {"field": Field()})
+            meet()
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Finder())
@@ -54,8 +68,9 @@ def test_a_command_that_ends_well_keeps_its_code(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.startswith("outboxctl, version")
 
 
-def test_a_ctrl_c_while_modules_are_imported_is_one() -> None:
-    command = [sys.executable, "-c", INTERRUPTED_IMPORT, "plan"]
+@pytest.mark.parametrize("where", [IN_SET_NAME, IN_DESTRUCTOR], ids=["__set_name__", "__del__"])
+def test_a_ctrl_c_is_one_wherever_it_comes(where: str) -> None:
+    command = [sys.executable, "-c", PROGRAM.format(where), "plan"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (
         1,
