@@ -9,9 +9,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from uuid_utils.compat import uuid7
 
 from fix_consumer import Bench, write_effect
 from outbox_consumers import Event, Reject, dead_letter, durable, schema
+from outbox_consumers.durable import Job
 from outbox_consumers.testing import JOB_STEPS, STEPS, crash_matrix
 from waiting import PATIENCE_SECONDS
 
@@ -198,13 +200,21 @@ def test_a_kill_after_any_step_of_a_durable_inbox_loses_and_repeats_nothing(
     count = 0
 
     def send_more(step: str) -> None:
+        """Give a receiver events, a worker jobs: how many the receivers left it is a matter of chance."""
         nonlocal count
-        for _ in range(80):
-            event_id = bench.send({"n": count}, kind="Placed", key=str(count % 7))
-            if count % 40 == 6:
-                bench.sent.remove(event_id)
-            count += 1
+        jobs: list[Job] = []
+        for n in range(count, count + 80):
+            if step in JOB_STEPS:
+                jobs.append(Job("Placed", {"n": n}, key=f"put {n % 7}", id=uuid7()))
+                bench.sent += [job.id for job in jobs[-1:] if job.id]
+            else:
+                bench.send({"n": n}, kind="Placed", key=str(n % 7))
+            if n % 40 == 6:
+                bench.sent.pop()
+        count += 80
         bench.flush()
+        with bench.database.connect() as conn:
+            durable.DurableInbox("billing", dsn=bench.dsn).put_many(conn, jobs)
 
     receiving = ("fetched", "claimed", "handled", "about to commit", "committed", "about to store", "stored")
     crashes = crash_matrix(
