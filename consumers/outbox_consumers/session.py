@@ -163,8 +163,10 @@ def located(database: Database) -> Database:
     """Name the inbox with the schema in which a new session finds it.
 
     A handler may change search_path, for its transaction or for good (one schema for each tenant); the inbox
-    stays where it is. Raises what `Session.open` raises.
+    stays where it is. Connects only where the schema is not named already. Raises what `Session.open` raises.
     """
+    if "." in database.table:
+        return database
     session = Session(database)
     try:
         session.open()
@@ -174,7 +176,7 @@ def located(database: Database) -> Database:
         raise _unreachable(error) from error
     finally:
         session.close()
-    if found is None or "." in database.table or "." in found[0]:
+    if found is None or "." in found[0]:
         return database
     return replace(database, table=f"{found[0]}.{database.table}")
 
