@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -174,18 +174,13 @@ class Scene:
         stop = threading.Event()
 
         def go() -> None:
-            conn: psycopg.Connection[Any] | None = None
             while not stop.wait(0.5):
-                try:
-                    if ticks:
-                        conn = conn or self.connect(TICKER_NAME)
-                        messages.emit(conn, self.definition.heartbeat_prefix)
-                    if events:
-                        self.write()
-                except psycopg.Error:
-                    conn = None
-            if conn is not None:
-                conn.close()
+                with suppress(psycopg.Error), self.connect(TICKER_NAME if ticks else "scene") as conn:
+                    while not stop.wait(0.5):
+                        if ticks:
+                            messages.emit(conn, self.definition.heartbeat_prefix)
+                        if events:
+                            self.write()
 
         thread = threading.Thread(target=go, daemon=True)
         thread.start()
