@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from psycopg import sql
+from psycopg.rows import TupleRow
 
 from fix_relay import Relayed
+from outbox_connectors.definition import Definition
+from outbox_pipeline import postgres
 from outbox_pipeline.relay.names import names_of
 from outbox_pipeline.relay.session import Session
 from outbox_pipeline.relay.settings import Mode
@@ -33,6 +37,24 @@ def test_a_session_that_is_silent_is_ended_but_not_behind_a_flush(relayed: Relay
     finally:
         for one in everybody:
             one.close()
+
+
+def test_a_session_that_cannot_be_set_up_is_closed(relayed: Relayed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way in is locked for longer than the database lets anybody wait."""
+    names, opened, connect = names_of(relayed.definition), [], postgres.as_admin
+
+    def as_admin(definition: Definition, application_name: str) -> psycopg.Connection[TupleRow]:
+        opened.append(connect(definition, application_name))
+        return opened[-1]
+
+    monkeypatch.setattr(postgres, "as_admin", as_admin)
+    with relayed.connect() as conn:
+        conn.execute("SELECT pg_advisory_lock(hashtext(%s), 0)", (names.lock,))
+        database = sql.Identifier(relayed.site.database.name)
+        conn.execute(sql.SQL("ALTER DATABASE {} SET lock_timeout = '100ms'").format(database))
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            Session.open(relayed.definition, names, 4)
+    assert [conn.closed for conn in opened] == [True]
 
 
 def living(conn: psycopg.Connection, *sessions: psycopg.Connection) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
@@ -301,3 +302,18 @@ def test_a_broken_session_is_opened_again(place: Place) -> None:
         source.look()
     assert source.look().outbox is not None
     source.close()
+
+
+def test_a_session_that_cannot_be_set_up_is_closed(place: Place) -> None:
+    opened: list[psycopg.Connection[Any]] = []
+
+    def connect() -> psycopg.Connection[Any]:
+        conn = psycopg.connect(place.database.conninfo, autocommit=True)
+        opened.append(conn)
+        with suppress(psycopg.errors.DivisionByZero):
+            conn.execute("BEGIN; SELECT 1 / 0")
+        return conn
+
+    with pytest.raises(Unreachable):
+        PostgresSource(connect, place.names, TableName("public", "outbox")).look()
+    assert [conn.closed for conn in opened] == [True]

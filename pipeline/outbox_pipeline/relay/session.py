@@ -61,12 +61,16 @@ class Session:
         Raises Unreachable.
         """
         conn = postgres.as_admin(definition, f"outboxctl relay {definition.pipeline}")
-        session = cls(conn, names, identifiers(names, definition.outbox, shards))
-        session.slot = definition.postgres.slot
-        conn.execute(statements.get("relay_set_session"), {"idle_milliseconds": str(IDLE_SESSION_MS)})
-        if enter:
-            conn.execute(statements.get("relay_enter"), {"lock": names.lock})
-        conn.execute(session._statement("relay_listen"))
+        try:
+            session = cls(conn, names, identifiers(names, definition.outbox, shards))
+            session.slot = definition.postgres.slot
+            conn.execute(statements.get("relay_set_session"), {"idle_milliseconds": str(IDLE_SESSION_MS)})
+            if enter:
+                conn.execute(statements.get("relay_enter"), {"lock": names.lock})
+            conn.execute(session._statement("relay_listen"))
+        except BaseException:
+            conn.close()
+            raise
         return session
 
     def close(self) -> None:

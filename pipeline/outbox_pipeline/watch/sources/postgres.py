@@ -97,7 +97,11 @@ class PostgresSource:
     def _open(self) -> psycopg.Connection[Any]:
         conn = self._connect()
         timeouts = {"statement_timeout": STATEMENT_TIMEOUT, "lock_timeout": LOCK_TIMEOUT}
-        psycopg.Cursor(conn).execute(sql.get("watch_session"), timeouts)
+        try:
+            psycopg.Cursor(conn).execute(sql.get("watch_session"), timeouts)
+        except BaseException:
+            conn.close()
+            raise
         return conn
 
     def _look(self, conn: psycopg.Connection[Any]) -> PostgresSample:
