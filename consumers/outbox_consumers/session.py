@@ -12,6 +12,7 @@ from psycopg import conninfo, pq
 from psycopg.rows import dict_row
 
 from outbox_connectors.definition import Secret
+from outbox_connectors.keepalive import kept_alive
 from outbox_connectors.refused_connection import unreachable
 from outbox_consumers import sql
 from outbox_consumers.errors import (
@@ -207,9 +208,12 @@ def _connect(database: Database) -> HandlerConnection:
 
 
 def conninfo_of(dsn: Secret) -> dict[str, Any]:
-    """Read a libpq connection string. Raises UsageError without repeating it: it may hold a password."""
+    """Read a libpq connection string, and add how long a silent host is waited for.
+
+    Raises UsageError without repeating it: it may hold a password.
+    """
     try:
-        return dict(conninfo.conninfo_to_dict(dsn.value))
+        return kept_alive(conninfo.conninfo_to_dict(dsn.value))
     except psycopg.ProgrammingError:
         raise UsageError(
             "the dsn is not a connection string that libpq can read",

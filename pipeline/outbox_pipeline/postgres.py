@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Final, LiteralString
 
 import psycopg
 from psycopg import conninfo as libpq
@@ -11,9 +12,13 @@ from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition, Secret
 from outbox_connectors.errors import DefinitionError, Failed, OutboxError, Unreachable
+from outbox_connectors.keepalive import kept_alive
 from outbox_connectors.refused_connection import unreachable
+from outbox_pipeline import sql as statements
 
 CONNECT_TIMEOUT_SECONDS = 5
+# A server that shuts down, an administrator, or one of the server's time-outs (PostgreSQL docs, appendix A).
+_SESSION_ENDED: Final = frozenset({"25P03", "25P04", "57P01", "57P02", "57P03", "57P05"})
 
 
 def connect(
@@ -24,6 +29,8 @@ def connect(
     An empty `conninfo` means libpq's own PG* environment. `dbname` overrides the database of both.
     `replication` opens a replication session of that database, which takes simple queries only.
     Waits CONNECT_TIMEOUT_SECONDS per address unless the conninfo or PGCONNECT_TIMEOUT says otherwise.
+    Transactions are READ COMMITTED and dates ISO, whatever role, database and environment say: a snapshot
+    from before a lock was waited for lacks what was committed meanwhile, and psycopg reads no other dates.
     Raises DefinitionError for a conninfo libpq cannot read (its text is never repeated: it may hold
     a password) and Unreachable for everything else.
     """
@@ -34,7 +41,7 @@ def connect(
     if replication:
         settings["replication"] = "database"
     try:
-        return psycopg.connect(libpq.make_conninfo(**settings), autocommit=True)
+        conn = psycopg.connect(libpq.make_conninfo(**settings), autocommit=True)
     except psycopg.OperationalError as error:
         raise unreachable(
             str(error),
@@ -42,15 +49,32 @@ def connect(
             dsn="postgres.admin",
             database="postgres.connector.database",
         ) from error
+    conn.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+    if not replication and not (conn.info.parameter_status("DateStyle") or "").startswith("ISO"):
+        _set(conn, "set_iso_dates")
+    return conn
 
 
 def as_admin(definition: Definition, application_name: str) -> psycopg.Connection[TupleRow]:
-    """Open a session in autocommit mode in the outbox's database, as `connect` does with postgres.admin."""
-    return connect(
+    """Open a session in autocommit mode in the outbox's database, as `connect` does with postgres.admin.
+
+    No idle_session_timeout ends it: it may hold the lock of a command that reads topics meanwhile.
+    """
+    conn = connect(
         definition.postgres.admin,
         application_name=application_name,
         dbname=definition.postgres.connector.database,
     )
+    _set(conn, "set_no_idle_end")
+    return conn
+
+
+def _set(conn: psycopg.Connection[TupleRow], statement: LiteralString) -> None:
+    try:
+        conn.execute(statements.get(statement))
+    except psycopg.Error as error:
+        conn.close()
+        raise failure(error) from error
 
 
 def server_major(conn: psycopg.Connection[TupleRow]) -> int:
@@ -58,10 +82,22 @@ def server_major(conn: psycopg.Connection[TupleRow]) -> int:
     return conn.info.server_version // 10000
 
 
+def is_lost(error: psycopg.Error) -> bool:
+    """Tell whether the session is gone, and not merely a statement refused."""
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return error.sqlstate in _SESSION_ENDED or error.sqlstate.startswith("08")
+
+
+def is_refused(error: psycopg.Error) -> bool:
+    """Tell whether the statement will be refused again: a table, column or right is missing (class 42)."""
+    return (error.sqlstate or "").startswith("42")
+
+
 def failure(error: psycopg.Error) -> OutboxError:
     """Put a server's refusal of a statement into one line, for a caller that knows nothing better to say."""
     problem = " ".join((error.diag.message_primary or str(error)).split())
-    if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
+    if is_lost(error):
         return Unreachable(f"the connection broke: {problem}", where="PostgreSQL", remedy="run it again")
     if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
         return Failed(problem, where="PostgreSQL", remedy="run outboxctl plan to see what is missing")
@@ -82,7 +118,7 @@ def _settings(conninfo: Secret, environ: Mapping[str, str]) -> dict[str, str]:
     settings = {name: str(value) for name, value in parsed.items() if value is not None}
     if "PGCONNECT_TIMEOUT" not in environ:
         settings.setdefault("connect_timeout", str(CONNECT_TIMEOUT_SECONDS))
-    return settings
+    return kept_alive(settings)
 
 
 def _place(settings: Mapping[str, str], environ: Mapping[str, str]) -> str:

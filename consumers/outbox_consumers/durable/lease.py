@@ -16,6 +16,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql as composing
 
+from outbox_consumers import sql
 from outbox_consumers.durable import tables
 from outbox_consumers.durable.counters import WorkCounters
 from outbox_consumers.durable.hand import Hand, Running
@@ -119,6 +120,7 @@ class Pulse:
         while not self._stopped.is_set():
             try:
                 with _connect(self._database) as conn:
+                    conn.execute(sql.get("set_lease_session"))
                     conn.execute(composing.SQL("LISTEN {}").format(composing.Identifier(self._channel)))
                     self._woken.set()  # what was put in while nobody listened
                     self._serve(conn)

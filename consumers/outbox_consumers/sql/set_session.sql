@@ -1,5 +1,7 @@
--- Set what keeps a stuck consumer from holding others up: how long it may wait for a lock, and idle in a transaction.
+-- Set what keeps a stuck consumer from holding others up, and what this session relies on whatever the role's settings are.
 SELECT set_config('lock_timeout', %(lock_timeout)s, false),
        set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, false),
+       set_config('idle_session_timeout', '0', false),
+       set_config('DateStyle', 'ISO', false),
        set_config('synchronous_commit', %(synchronous_commit)s, false),
        set_config('default_transaction_isolation', 'read committed', false)

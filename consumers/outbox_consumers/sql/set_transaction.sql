@@ -1,6 +1,7 @@
--- Set for this transaction alone what is otherwise set for the session: time-outs, and a commit that is on disk.
+-- Set for this transaction alone what is otherwise set for the session: time-outs, dates that psycopg reads, and a commit that is on disk.
 SELECT set_config('lock_timeout', %(lock_timeout)s, true),
        set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, true),
+       set_config('DateStyle', 'ISO', true),
        set_config(
            'synchronous_commit',
            CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
