@@ -310,7 +310,7 @@ class Consumer:
         books = Books(Inbox(name, table, database.begin), letters, Parked(name, table), window)
         counters, outside = self.counters, self._outside
         routes = self._traced_routes()
-        effects = Effects(session, books, routes, counters, outside.clock)
+        effects = Effects(session, books, routes, counters)
         drain = Drain(session, books, routes, counters, self._pace.retry, outside.chance)
         return Loop(source, session, effects, drain, deaths, self._pace, counters, self._state, outside)
 

@@ -62,8 +62,8 @@ class Limiter:
             self._row = 0
             self._note(events, 0)
 
-    def bad(self) -> None:
-        """Note an event that is about to be given up. Raises TooManyDeadLetters past the limit."""
+    def check(self) -> None:
+        """Say whether one more event may be given up. Raises TooManyDeadLetters past the limit."""
         if self._row >= self._limit.in_a_row:
             raise TooManyDeadLetters(
                 f"{self._row} events in a row became dead letters",
@@ -74,6 +74,9 @@ class Limiter:
                 f"more than {self._limit.ratio:.0%} of the last events became dead letters",
                 remedy="mend the handler or what it depends on; the consumer goes on where it stopped",
             )
+
+    def bad(self) -> None:
+        """Note an event that was given up."""
         self._row += 1
         self._note(0, 1)
 
@@ -105,9 +108,10 @@ class DeadLetters:
     def add(self, cursor: psycopg.Cursor[Any], event: Event, trouble: Trouble, error: BaseException) -> None:
         """Keep an event, in the caller's transaction; its copy is safe before this returns.
 
-        Raises TooManyDeadLetters instead of giving up everything, NotDelivered when the copy is not safe.
+        Once that is committed, the caller tells the limiter. Raises TooManyDeadLetters instead of giving up
+        everything, NotDelivered when the copy is not safe.
         """
-        self.limiter.bad()
+        self.limiter.check()
         cursor.execute(self._add, row(self._consumer, event, trouble, describe(error)))
         if self._copies is not None:
             self._copies.send(event, trouble, error)

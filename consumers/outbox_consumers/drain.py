@@ -82,17 +82,14 @@ class Drain:
         transient = is_transient(error)
         attempts = parked.trouble.attempts + (not transient)
         trouble, extra = Trouble(attempts, 0, parked.trouble.since), about(parked.event, attempts)
+        buried = False
         try:
             cursor = self._session.begin()
             if isinstance(error, Reject) or (not transient and self._retry.exhausted(attempts)):
-                if self._books.parked.remove(cursor, parked):
+                buried = self._books.parked.remove(cursor, parked)
+                if buried:
                     self._books.dead_letters.add(cursor, parked.event, trouble, error)
                     self._books.parked.look(cursor)
-                    self._counters.dead_letters += 1
-                    log.error(
-                        "dead letter %r after %d attempts: %s",
-                        parked.event, attempts, error, extra=extra,
-                    )  # fmt: skip
             else:
                 strategy = TRANSIENT if transient else self._retry
                 delay = strategy.delay(max(attempts, 1), self._chance())
@@ -107,3 +104,7 @@ class Drain:
         except BaseException:
             self._session.rollback()
             raise
+        if buried:
+            self._counters.dead_letters += 1
+            self._books.dead_letters.limiter.bad()
+            log.error("dead letter %r after %d attempts: %s", parked.event, attempts, error, extra=extra)

@@ -47,12 +47,10 @@ class Books:
 class Effects:
     """Applies events through their handlers. Every method ends its transaction before it returns.
 
-    `clock` is monotonic. Neither a claim nor an effect stands unless the commit was proven.
+    Neither a claim nor an effect stands unless the commit was proven.
     """
 
-    def __init__(
-        self, session: Session, books: Books, routes: Routes, counters: Counters, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, session: Session, books: Books, routes: Routes, counters: Counters) -> None:
         self._session = session
         self._books = books
         self._claims = books.claims
@@ -60,7 +58,6 @@ class Effects:
         self._parked = books.parked
         self._routes = routes
         self._counters = counters
-        self._clock = clock
         self._window = b""  # ids below it are forgotten
         self.pipelines = True  # off: handlers of a batch wait for each statement's answer
 
@@ -114,10 +111,10 @@ class Effects:
             if event.packed_id >= self._window or self._keep_stale(event):
                 events.append(event)
 
-    def together(self, events: Sequence[Event], deadline: float) -> int:
+    def together(self, events: Sequence[Event], late: Callable[[], bool]) -> int:
         """Apply a batch in one transaction and say how many of its events, from the front, are done.
 
-        Fewer than all only when the deadline passed between two handlers: what was done is committed,
+        Fewer than all only when `late` said so between two handlers: what was done is committed,
         the rest is unclaimed again. Raises whatever a handler or PostgreSQL raised; then nothing is done.
         """
         counters = self._counters
@@ -125,7 +122,7 @@ class Effects:
             cursor = self._session.begin()
             fresh = self._claim(cursor, events)
             free, waiting = self._parked.split(fresh)
-            handled = self._handle(cursor, free, deadline)
+            handled = self._handle(cursor, free, late)
             cut = _position(events, free[handled]) if handled < len(free) else len(events)
             if waiting:
                 waiting = self._park_behind(cursor, events, waiting, cut)
@@ -164,6 +161,7 @@ class Effects:
         if cursor is None:
             return Outcome.DUPLICATE
         self._counters.dead_letters += 1
+        self._dead_letters.limiter.bad()
         extra = about(event, trouble.attempts)
         log.error("dead letter %r after %d attempts: %s", event, trouble.attempts, error, extra=extra)
         return Outcome.DEAD
@@ -219,11 +217,11 @@ class Effects:
             self._session.commit()
         return Outcome.PROCESSED
 
-    def _handle(self, cursor: psycopg.Cursor[Any], events: Sequence[Event], deadline: float) -> int:
-        """Call the handlers and unclaim what the deadline leaves over."""
+    def _handle(self, cursor: psycopg.Cursor[Any], events: Sequence[Event], late: Callable[[], bool]) -> int:
+        """Call the handlers and unclaim what is left over when it gets late."""
         progress = _Progress()
         try:
-            self._run(self._session.connection(), events, deadline, progress)
+            self._run(self._session.connection(), events, late, progress)
             left = events[progress.done :]
             if left and self._session.status() == Status.INTRANS:
                 self._claims.give_back(cursor, left)
@@ -246,11 +244,15 @@ class Effects:
         return done
 
     def _run(
-        self, conn: psycopg.Connection[Any], events: Sequence[Event], deadline: float, progress: _Progress
+        self,
+        conn: psycopg.Connection[Any],
+        events: Sequence[Event],
+        late: Callable[[], bool],
+        progress: _Progress,
     ) -> None:
         """Call the handlers in order, neighbours with the same batch handler in one call."""
         while progress.done < len(events):
-            if progress.done and self._clock() > deadline:
+            if progress.done and late():
                 return
             start = progress.done
             route: Route = events[start]._route
@@ -264,17 +266,16 @@ class Effects:
                 piped = self.pipelines and route.pipeline
                 end = _neighbours(events, start, len(events))
                 with conn.pipeline() if piped else nullcontext():
-                    self._run_each(conn, events[start:end], deadline, progress, piped)
+                    self._run_each(conn, events[start:end], late, progress, piped)
 
     def _run_each(
         self,
         conn: psycopg.Connection[Any],
         events: Sequence[Event],
-        deadline: float,
+        late: Callable[[], bool],
         progress: _Progress,
         piped: bool,
     ) -> None:
-        clock = self._clock
         for event in events:
             try:  # of no cost, unlike `with suppress(Skip)` for every event
                 event._route.function(conn, event)
@@ -283,7 +284,7 @@ class Effects:
             progress.done += 1
             if not piped:
                 self._check_open()
-            if clock() > deadline:
+            if late():
                 return
 
     def _check_open(self) -> None:

@@ -24,7 +24,7 @@ from typing import Final, TypeAlias
 
 from outbox_connectors.errors import OutboxError
 from outbox_connectors.signals import Stopping
-from outbox_consumers.errors import Failed
+from outbox_consumers.errors import Failed, ReadOnlyDatabase, Unreachable
 from outbox_consumers.health import Shown, serving
 
 log = logging.getLogger("outbox_consumers")
@@ -57,6 +57,7 @@ class _Member:
     name: str = ""
     process: ForkProcess | None = None
     word: Connection | None = None  # what the process says before it gives up
+    deaths: int = 0
     started: float = 0.0
     pause: float = FIRST_PAUSE
     again_at: float = 0.0
@@ -91,7 +92,8 @@ class Fleet:
     def run(self, stop: threading.Event) -> None:
         """Run until `stop` is set or SIGTERM or SIGINT comes, then drain.
 
-        Raises Failed with the reason when a process says that it cannot work.
+        Raises Failed with the reason when a process says that it cannot work. One that takes the place of a
+        dead one may find a server gone, for which the others wait: then another is started later.
         """
         with Stopping(stop.set):
             try:
@@ -126,15 +128,17 @@ class Fleet:
                 self._bury(member, member.process.exitcode)
 
     def _bury(self, member: _Member, code: int) -> None:
-        reason = self._last_word(member)
+        reason, passes = self._last_word(member)
         member.process = None
-        if reason:
+        if reason and not (passes and member.deaths):
             raise Failed(f"{member.place} cannot work: {reason}")
+        member.deaths += 1
         self._tell(member.name)
         lived = time.monotonic() - member.started
         member.pause = FIRST_PAUSE if lived > HEALTHY_SECONDS else min(LONGEST_PAUSE, 2 * member.pause)
         member.again_at = time.monotonic() + member.pause
-        log.error("%s ended with %s; again in %.1f s", member.name, _manner(code), member.pause)
+        manner = f"cannot work: {reason}" if reason else f"ended with {_manner(code)}"
+        log.error("%s %s; again in %.1f s", member.name, manner, member.pause)
 
     def _drain(self) -> None:
         """Ask all to finish what they are at; end those that take longer than the grace."""
@@ -157,15 +161,17 @@ class Fleet:
         except Exception as error:
             log.warning("%s: its lease runs out by itself: %s", name, " ".join(str(error).split()))
 
-    def _last_word(self, member: _Member) -> str:
+    def _last_word(self, member: _Member) -> tuple[str, bool]:
+        """Give the reason for which a process gave up, if it said one, and whether it may pass."""
         word, member.word = member.word, None
         if word is None:
-            return ""
+            return "", False
         with word:
             try:
-                return str(word.recv()) if word.poll() else ""
+                reason, passes = word.recv() if word.poll() else ("", False)
             except (EOFError, OSError):
-                return ""
+                return "", False
+        return str(reason), bool(passes)
 
 
 def fill(role: Role, name: str, listen: Address | None) -> None:
@@ -187,7 +193,7 @@ def _child(role: Role, name: str, listen: Address | None, parent: int, word: Con
         try:
             fill(role, name, listen)
         except OutboxError as error:
-            word.send(str(error))
+            word.send((str(error), isinstance(error, Unreachable | ReadOnlyDatabase)))
             raise SystemExit(int(error.exit_code)) from None
 
 

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import psycopg
 from confluent_kafka import Message
@@ -28,7 +28,7 @@ from outbox_consumers.counters import Counters
 from outbox_consumers.deaths import Deaths, ProcessKiller
 from outbox_consumers.drain import Drain
 from outbox_consumers.effects import Effects
-from outbox_consumers.errors import InboxUnusable, Stopped
+from outbox_consumers.errors import InboxUnusable, NotDelivered, ReadOnlyDatabase, Stopped
 from outbox_consumers.event import Event
 from outbox_consumers.health import State
 from outbox_consumers.outage import Outage, Outside
@@ -45,6 +45,10 @@ FEW: Final = 32  # records that are tried one by one at once
 PIPELINE_CHANCES: Final = 3
 DRAIN_SECONDS: Final = 1.0
 WINDOW_SECONDS: Final = 60.0
+# What opening a session may raise: a server that was failed over can be a standby for a while.
+_DATABASE: Final = (psycopg.Error, ReadOnlyDatabase)
+
+Late: TypeAlias = Callable[[], bool]  # whether nothing new is to be begun in this turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +92,13 @@ class Loop:
         self._take = pace.batch_size  # shrinks while batches exceed the budget
         self._misses = 0
         self._drain_at = 0.0
+        self._more_parked = False  # are due already
         self._window_at = 0.0
+        self._stopping: Callable[[], bool] = lambda: False
 
     def run(self, stopping: Callable[[], bool]) -> None:
         """Handle records until `stopping` says so; what is begun is finished, what waits is left to Kafka."""
+        self._stopping = stopping
         try:
             self._look_back(stopping)
             while not stopping():
@@ -110,7 +117,7 @@ class Loop:
                 self._effects.look_at_window()
                 self._deaths.look(self._session.connection())
                 return
-            except psycopg.Error as error:
+            except _DATABASE as error:
                 if not self._outage.explains(error):
                     raise
                 self._outside.sleep(max(0.0, self._outage.note(error) - self._outside.clock()))
@@ -123,7 +130,8 @@ class Loop:
     def turn(self, longest_wait: float = POLL_SECONDS) -> None:
         """Fetch once, apply what came, and retry what is due."""
         now = self._outside.clock()
-        wait = self._backlog.wait(now, longest_wait)
+        busy = self._more_parked and not self._outage.waiting()
+        wait = 0.0 if busy else self._backlog.wait(now, longest_wait)
         messages = self._source.fetch(self._take, wait)
         self._state.polled_at = self._outside.clock()
         gone = self._source.gone()
@@ -131,61 +139,64 @@ class Loop:
             self._effects.expect_duplicates()
             self._backlog.drop(gone)
         messages = self._backlog.queue_behind(messages)
-        deadline = self._outside.clock() + self._pace.budget
+        late = self._late_after(self._pace.budget)
         if messages:
-            self._apply(messages, deadline)
-        self._retry(deadline)
-        self._drain_parked(deadline)
+            self._apply(messages, late)
+        self._retry(late)
+        self._drain_parked()
         self._source.pause(self._backlog.longer_than(self._pace.batch_size))
         self._state.held = len(self._backlog)
         self._state.database = not self._outage
 
-    def _apply(self, messages: list[Message], deadline: float) -> None:
+    def _late_after(self, seconds: float) -> Late:
+        """Say from when on nothing new is begun in a turn: its time is up, or the consumer is to stop."""
+        clock, end, stopping = self._outside.clock, self._outside.clock() + seconds, self._stopping
+        return lambda: clock() > end or stopping()
+
+    def _apply(self, messages: list[Message], late: Late) -> None:
         """Apply records in one transaction; one by one when that fails."""
         if self._outage.waiting():
             self._backlog.hold_each(messages, self._outage.back_at)
             return
-        failure = self._whole(messages, deadline)
+        failure = self._whole(messages, late)
         for retry in range(IN_PLACE_RETRIES):
             if failure is None or not is_transient(failure) or self._outage.explains(failure):
                 break
             self._counters.transient += 1
             self._outside.sleep(0.05 * (retry + self._outside.chance()))
-            failure = self._whole(messages, deadline)
+            failure = self._whole(messages, late)
         if failure is None:
             return
         if self._outage.explains(failure):
             self._hold_for_database(messages, failure)
         else:
-            self._find(messages, deadline, failure)
+            self._find(messages, late, failure)
 
-    def _whole(self, messages: Sequence[Message], deadline: float) -> Exception | None:
+    def _whole(self, messages: Sequence[Message], late: Late) -> Exception | None:
         """Apply records in one transaction and store their offsets, or say why not."""
         events = self._effects.read(messages)
         if events:
-            return self._together_unless_deadly(messages, events, deadline)
+            return self._together_unless_deadly(messages, events, late)
         self._counters.skipped += len(messages)
         self._store(messages)
         return None
 
     def _together_unless_deadly(
-        self, messages: Sequence[Message], events: Sequence[Event], deadline: float
+        self, messages: Sequence[Message], events: Sequence[Event], late: Late
     ) -> Exception | None:
         """Apply a batch, but one by one when a process has died and any of them could be the cause."""
         if self._deaths.suspects:
             try:
                 if self._deaths.unseen(self._session.connection(), events):
                     return ProcessKiller("a process died, each event is tried alone")
-            except psycopg.Error as error:
+            except _DATABASE as error:
                 return error
-        return self._together(messages, events, deadline)
+        return self._together(messages, events, late)
 
-    def _together(
-        self, messages: Sequence[Message], events: Sequence[Event], deadline: float
-    ) -> Exception | None:
+    def _together(self, messages: Sequence[Message], events: Sequence[Event], late: Late) -> Exception | None:
         """Apply and store a batch, or say why not."""
         try:
-            done = self._effects.together(events, deadline)
+            done = self._effects.together(events, late)
         except (InboxUnusable, Stopped):
             raise
         except Exception as error:
@@ -200,10 +211,13 @@ class Loop:
             self._store(messages)
             self._take = min(self._pace.batch_size, self._take * 2)
             return
-        # The budget cut the batch short. What follows the cut waits in order, due at once.
+        # The budget or a stop cut the batch short. What follows the cut waits in order, due at once.
         cut = next(i for i, message in enumerate(messages) if message is events[done].message)
         self._counters.skipped += cut - done
         self._store(messages[:cut])
+        self._backlog.hold_each(messages[cut:], self._outside.clock())
+        if self._stopping():
+            return
         self._take = max(1, done)
         log.warning(
             "a batch of %d took longer than %.0f s; going on with %d",
@@ -211,43 +225,42 @@ class Loop:
             self._pace.budget,
             self._take,
         )
-        self._backlog.hold_each(messages[cut:], self._outside.clock())
 
-    def _find(self, messages: list[Message], deadline: float, cause: Exception) -> None:
+    def _find(self, messages: list[Message], late: Late, cause: Exception) -> None:
         """Find the events that make a batch fail; hold their partitions from there on, apply all others."""
         log.info("a batch failed (%s: %s), looking for the event", type(cause).__name__, cause)
         before = self._troubles()
         self._effects.expect_duplicates()
         if isinstance(cause, ProcessKiller):
-            self._one_by_one(messages, deadline)
+            self._one_by_one(messages, late)
             return
-        self._halve(messages, deadline)
-        if self._troubles() == before:
+        self._halve(messages, late)
+        if self._troubles() == before and not late():
             self._note_miss(cause)
 
-    def _halve(self, messages: list[Message], deadline: float) -> None:
+    def _halve(self, messages: list[Message], late: Late) -> None:
         """Apply a batch that failed as two; a few records one by one. One bad event costs two batches."""
         if len(messages) <= FEW:
-            self._one_by_one(messages, deadline)
+            self._one_by_one(messages, late)
             return
         middle = len(messages) // 2
         for part in (messages[:middle], messages[middle:]):
             half = self._backlog.queue_behind(part)
             if not half:
                 continue
-            if self._outside.clock() > deadline or self._outage.waiting():
+            if late() or self._outage.waiting():
                 self._backlog.hold_each(half, self._outside.clock())
                 continue
-            failure = self._whole(half, deadline)
+            failure = self._whole(half, late)
             if failure is not None and self._outage.explains(failure):
                 self._hold_for_database(half, failure)
             elif failure is not None:
-                self._halve(half, deadline)
+                self._halve(half, late)
 
-    def _one_by_one(self, messages: list[Message], deadline: float) -> None:
+    def _one_by_one(self, messages: list[Message], late: Late) -> None:
         for at, message in enumerate(messages):
             now = self._outside.clock()
-            if now > deadline or self._outage.waiting():
+            if late() or self._outage.waiting():
                 self._backlog.hold_each(self._backlog.queue_behind(messages[at:]), now)
                 return
             if partition_of(message) in self._backlog:
@@ -255,50 +268,59 @@ class Loop:
             elif self._singles.apply(message, NONE):
                 self._store([message])
 
-    def _drain_parked(self, deadline: float) -> None:
-        """Handle parked events that are due, about once a second; look at the window once a minute."""
+    def _drain_parked(self) -> None:
+        """Handle parked events that are due, for a second at most; look at the window once a minute.
+
+        However many are due, and fail again at once, records go on to be fetched in between.
+        """
         clock = self._outside.clock
         if clock() < self._drain_at or self._outage.waiting():
             return
+        late, more = self._late_after(min(DRAIN_SECONDS, self._pace.budget)), True
         try:
             if clock() >= self._window_at:
                 self._effects.look_at_window()
                 self._window_at = clock() + WINDOW_SECONDS
-            while clock() < deadline and self._drain.one():
-                pass
+            while more and not late():
+                more = self._drain.one()
             self._outage.over()
+        except NotDelivered as error:
+            more = False
+            log.warning("parked events wait: %s", error)
         except Exception as error:
             if not is_transient(error):
                 raise
+            more = False
             self._hold_for_database([], error)
-        self._drain_at = clock() + DRAIN_SECONDS
+        self._more_parked = more
+        self._drain_at = clock() if more else clock() + DRAIN_SECONDS
         self._state.lag = self._source.lag()
 
-    def _retry(self, deadline: float) -> None:
+    def _retry(self, late: Late) -> None:
         """Try held partitions whose time has come: the first event alone, then the others together."""
         for partition in self._backlog.due(self._outside.clock()):
-            if self._outside.clock() > deadline:
+            if late():
                 return
-            self._retry_partition(partition, deadline)
+            self._retry_partition(partition, late)
 
-    def _retry_partition(self, partition: Partition, deadline: float) -> None:
+    def _retry_partition(self, partition: Partition, late: Late) -> None:
         held = self._backlog.take(partition)
         first, rest = held.messages[0], held.messages[1:]
         if self._outage.waiting():
             self._backlog.hold(held.messages, self._outage.back_at, held.trouble)
         elif not held.trouble.attempts and not held.trouble.setbacks:
-            self._apply_some(held.messages, deadline)
+            self._apply_some(held.messages, late)
         elif not self._singles.apply(first, held.trouble):
             self._backlog.queue_behind(rest)
         else:
             self._store([first])
             if rest:
-                self._apply_some(rest, deadline)
+                self._apply_some(rest, late)
 
-    def _apply_some(self, messages: list[Message], deadline: float) -> None:
+    def _apply_some(self, messages: list[Message], late: Late) -> None:
         """Apply a batch of one partition's waiting records; the others stay held, due at once."""
         batch, later = messages[: self._take], messages[self._take :]
-        self._apply(batch, deadline)
+        self._apply(batch, late)
         if later:
             self._backlog.hold(later, self._outside.clock())
 
