@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import psycopg
 import pytest
-from psycopg import sql
 from psycopg.rows import TupleRow
 
 from fix_relay import Relayed
@@ -40,20 +41,17 @@ def test_a_session_that_is_silent_is_ended_but_not_behind_a_flush(relayed: Relay
 
 
 def test_a_session_that_cannot_be_set_up_is_closed(relayed: Relayed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way in is locked for longer than the database lets anybody wait."""
-    names, opened, connect = names_of(relayed.definition), [], postgres.as_admin
+    opened, connect = [], postgres.as_admin
 
     def as_admin(definition: Definition, application_name: str) -> psycopg.Connection[TupleRow]:
         opened.append(connect(definition, application_name))
+        with suppress(psycopg.errors.DivisionByZero):
+            opened[-1].execute("BEGIN; SELECT 1 / 0")
         return opened[-1]
 
     monkeypatch.setattr(postgres, "as_admin", as_admin)
-    with relayed.connect() as conn:
-        conn.execute("SELECT pg_advisory_lock(hashtext(%s), 0)", (names.lock,))
-        database = sql.Identifier(relayed.site.database.name)
-        conn.execute(sql.SQL("ALTER DATABASE {} SET lock_timeout = '100ms'").format(database))
-        with pytest.raises(psycopg.errors.LockNotAvailable):
-            Session.open(relayed.definition, names, 4)
+    with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+        Session.open(relayed.definition, names_of(relayed.definition), 4)
     assert [conn.closed for conn in opened] == [True]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from confluent_kafka import KafkaError, KafkaException
 
-from outbox_connectors.definition import Definition, TopicSpec
+from outbox_connectors.definition import Definition, Kafka, TopicSpec
 from outbox_connectors.profile import MESSAGE_TOPIC_RETENTION_MS
 from outbox_pipeline import topics
 from outbox_pipeline.errors import Failed
@@ -89,14 +89,21 @@ def plan(live: TopicState | None, spec: TopicSpec, *, add_partitions: bool = Fal
 
 def make(definition: Definition, planned: ObjectPlan) -> None:
     """Create or change one topic as planned. Raises Failed or Unreachable."""
-    spec = next(spec for spec in specs(definition) if spec.name == planned.name)
+    carry_out(
+        definition.kafka, next(spec for spec in specs(definition) if spec.name == planned.name), planned
+    )
+
+
+def carry_out(kafka: Kafka, spec: TopicSpec, planned: ObjectPlan) -> None:
+    """Make a topic what it should be. Raises Failed or Unreachable."""
     if planned.state is State.MISSING:
-        topics.create(definition.kafka, [spec])
+        topics.create(kafka, [spec])
         return
     fields = {change.field: change.want for change in planned.changes}
     if "partitions" in fields:
-        topics.add_partitions(definition.kafka, {spec.name: int(fields.pop("partitions"))})
-    topics.alter_config(definition.kafka, {spec.name: fields})
+        topics.add_partitions(kafka, {spec.name: int(fields.pop("partitions"))})
+    if fields:
+        topics.alter_config(kafka, {spec.name: fields})
 
 
 def remove(definition: Definition, name: str) -> None:

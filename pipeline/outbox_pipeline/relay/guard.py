@@ -17,7 +17,7 @@ from outbox_pipeline.plan import State
 from outbox_pipeline.provision import tables
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import Names, names_of
-from outbox_pipeline.relay.restored import behind_kafka
+from outbox_pipeline.relay.restored import admit, last_published
 from outbox_pipeline.relay.session import read_settings
 from outbox_pipeline.relay.settings import Mode, Settings
 
@@ -46,11 +46,11 @@ def check(conn: psycopg.Connection[TupleRow], definition: Definition, settings: 
         archive = " --archive" if settings.mode is Mode.ARCHIVE else ""
         raise Failed(f"{what} is missing", where=planned.name, remedy=_SET_UP + archive)
     road.check_only_road(conn, definition)
-    restored = False
     if settings.transactions:
         _check_progress_topic(definition, names, shards)
-        restored = behind_kafka(conn, definition, names, shards)
-    road.admit_relay(conn, definition, restored=restored)
+        admit(conn, definition, names, last_published(definition, names, shards))
+    else:
+        admit(conn, definition, names)
     return shards
 
 

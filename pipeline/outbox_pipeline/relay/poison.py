@@ -35,7 +35,6 @@ ROW_AT_FAULT: Final = frozenset(
         KafkaError.INVALID_TIMESTAMP,
         KafkaError.TOPIC_EXCEPTION,
         KafkaError.POLICY_VIOLATION,
-        KafkaError._UNKNOWN_PARTITION,
     }
 )
 TOPIC_AT_FAULT: Final = frozenset(

@@ -88,7 +88,15 @@ class ShardProducer:
     def _note(self, n: int) -> None:
         """Put the number of the batch beside its records."""
         number = Record(self._topic, str(self._shard).encode(), str(n).encode(), ())
-        self._produce(None, number, self._shard)
+        try:
+            self._produce(None, number, self._shard)
+        except RefusedBatch as error:  # no row is to blame
+            if error.code == KafkaError._QUEUE_FULL:
+                raise
+            where = f"topic {self._topic}, partition {self._shard}"
+            raise Fenced(
+                f"the number of the batch cannot be written: {error.problem}", where=where
+            ) from error
 
     def _produce(self, at: int | None, made: Record, partition: int = _BY_KEY) -> None:
         try:

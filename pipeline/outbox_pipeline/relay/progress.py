@@ -9,6 +9,7 @@ request of its own and does not expire with its group.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from threading import Event
 from typing import Any, Final
@@ -19,6 +20,8 @@ from outbox_pipeline.errors import DefinitionError, OutboxError, Unreachable
 
 # How long one call waits before the worker's wishes are looked at again.
 CALL_SECONDS: Final = 1.0
+# How long a partition that is gone is waited for: a broker that has just begun may not know it yet.
+MISSING_SECONDS: Final = 15.0
 # A batch, also one that was aborted, leaves two offsets: its record and the marker of its transaction.
 FIRST_SPAN: Final = 40
 _FORBIDDEN: Final = frozenset(
@@ -26,6 +29,9 @@ _FORBIDDEN: Final = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }
+)
+_MISSING: Final = frozenset(
+    {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
 )
 
 
@@ -52,8 +58,10 @@ def read_number(config: Mapping[str, Any], topic: str, shard: int, abandoned: Ev
     """Read the number of the last batch that was committed; None: there was none.
 
     No transaction on the partition may be open: the caller has fenced whoever could have one. Blocks
-    while the broker is away. Raises Abandoned, Unreachable (missing rights) and DefinitionError.
+    while the broker is away. Raises Abandoned, DefinitionError, and Unreachable: rights or the partition are
+    missing.
     """
+    found_at = time.monotonic()
     try:
         consumer = Consumer(dict(config))
     except (KafkaException, ValueError, TypeError) as error:
@@ -65,7 +73,16 @@ def read_number(config: Mapping[str, Any], topic: str, shard: int, abandoned: Ev
             try:
                 return _newest(consumer, TopicPartition(topic, shard), abandoned)
             except KafkaException as error:
-                check_rights(error.args[0], topic, about_topic=True)
+                reason = error.args[0]
+                check_rights(reason, topic, about_topic=True)
+                if reason.code() not in _MISSING:
+                    found_at = time.monotonic()
+                elif time.monotonic() - found_at > MISSING_SECONDS:
+                    raise Unreachable(
+                        f"partition {shard} is gone: {reason.str()}",
+                        where=f"topic {topic}",
+                        remedy="run outboxctl relay --init",
+                    ) from error
                 abandoned.wait(0.05)
     finally:
         consumer.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -11,32 +13,52 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
+from outbox_pipeline import road
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Unreachable
 from outbox_pipeline.kafka import unreachable
 from outbox_pipeline.relay.names import Names
 from outbox_pipeline.relay.settings import progress_config
 
+Connection = psycopg.Connection[TupleRow]
 ASK_SECONDS = 30.0
 TAIL = 40  # offsets: some batches, each with the marker of its transaction
 
 
-def behind_kafka(
-    conn: psycopg.Connection[TupleRow], definition: Definition, names: Names, shards: int
-) -> bool:
-    """Tell whether Kafka holds a batch with a greater number than PostgreSQL has noted.
+def ahead(conn: Connection, names: Names, published: Mapping[int, int]) -> dict[int, int]:
+    """Find the shards of which Kafka holds a batch with a greater number than PostgreSQL has noted.
 
-    A batch is noted before it is published, so this happens only to a database that was restored, or
-    whose relay was set up anew. Raises Unreachable.
+    A batch is noted before it is published, so this happens only to a database that was restored, that was
+    failed over and lost the end of its log, or whose relay was set up anew. `published` was read before, by
+    `last_published`: the notes only grow.
     """
-    published = _published(definition, names, shards)  # before the notes, which only grow
     query = sql.SQL(statements.get("relay_read_batches")).format(batch=names.qualified(names.batch))
     noted = {int(shard): int(n) for shard, n in conn.execute(query)}
-    return any(n > noted.get(shard, 0) for shard, n in published.items())
+    return {shard: n for shard, n in published.items() if n > noted.get(shard, 0)}
 
 
-def _published(definition: Definition, names: Names, shards: int) -> dict[int, int]:
-    """Read the number of the last batch of each shard, from the end of its partition."""
+def admit(
+    conn: Connection,
+    definition: Definition,
+    names: Names,
+    published: Mapping[int, int] = MappingProxyType({}),
+) -> None:
+    """Let a relay begin, or raise Refused because it could publish rows a second time.
+
+    Once it is proven that no row of an older copy is in a topic, the copy has caught up, and the next relay
+    is not asked for proof. Raises Unreachable.
+    """
+    found = ahead(conn, names, published)
+    road.admit_relay(conn, definition, restored=bool(found))
+    catch_up = sql.SQL(statements.get("relay_catch_up")).format(batch=names.qualified(names.batch))
+    for shard, n in found.items():
+        conn.execute(catch_up, {"shard": shard, "n": n})
+
+
+def last_published(
+    definition: Definition, names: Names, shards: int, *, patience_seconds: float = ASK_SECONDS
+) -> dict[int, int]:
+    """Read the number of the last batch of each shard, from the end of its partition. Raises Unreachable."""
     servers = f"Kafka at {definition.kafka.client.get('bootstrap.servers', '')}"
     settings = {**progress_config(definition, names), "enable.partition.eof": True}
     consumer = Consumer(settings)
@@ -44,21 +66,23 @@ def _published(definition: Definition, names: Names, shards: int) -> dict[int, i
         tails = []
         for shard in range(shards):
             part = TopicPartition(names.progress_topic, shard)
-            low, end = consumer.get_watermark_offsets(part, timeout=ASK_SECONDS)
+            low, end = consumer.get_watermark_offsets(part, timeout=patience_seconds)
             if low < end:
                 tails.append(TopicPartition(names.progress_topic, shard, max(low, end - TAIL)))
         consumer.assign(tails)
-        return _last_numbers(consumer, len(tails), servers)
+        return _last_numbers(consumer, len(tails), servers, patience_seconds)
     except KafkaException as error:
         raise unreachable(servers, [error.args[0]]) from error
     finally:
         consumer.close()
 
 
-def _last_numbers(consumer: Consumer, partitions: int, servers: str) -> dict[int, int]:
+def _last_numbers(
+    consumer: Consumer, partitions: int, servers: str, patience_seconds: float
+) -> dict[int, int]:
     found: dict[int, int] = {}
     ended: set[int | None] = set()
-    deadline = time.monotonic() + ASK_SECONDS
+    deadline = time.monotonic() + patience_seconds
     while len(ended) < partitions:
         if time.monotonic() > deadline:
             raise Unreachable("Kafka does not answer", where=servers)

@@ -7,9 +7,10 @@ relay is set up: everybody reads it from the database, nobody from a command lin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import LiteralString
+from functools import partial
+from typing import Final, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -23,6 +24,7 @@ from outbox_pipeline.plan import Change, ObjectPlan, Plan, State, blocked, text_
 from outbox_pipeline.provision import event_topics, roles, tables
 from outbox_pipeline.relay.names import Names, identifiers, names_of, shard_of
 from outbox_pipeline.relay.session import read_settings
+from outbox_pipeline.topics import TopicState
 
 KIND = "relay"
 Say = Callable[[str], None]
@@ -86,11 +88,12 @@ def init(conn: psycopg.Connection[TupleRow], definition: Definition, wishes: Wis
             except psycopg.Error as error:
                 problem = error.diag.message_primary or " ".join(str(error).split())
                 raise Failed(problem, where=title, remedy="run it again to go on") from error
-        say(f"{title}: {'present' if found.state is State.PRESENT else 'created'}")
+        say(f"{title}: {_DONE.get(found.state, 'present')}")
         done.append(found)
     return Plan(tuple(done))
 
 
+_DONE: Final = {State.MISSING: "created", State.DIFFERENT: "changed"}
 Part = tuple[Callable[[], ObjectPlan], Callable[[ObjectPlan], None]]
 
 
@@ -119,16 +122,22 @@ def _parts(conn: psycopg.Connection[TupleRow], definition: Definition, wishes: W
         return plan_objects(read(conn, names), read_settings(conn, names), names, outbox, wishes)
 
     yield objects, execute
-    for spec in [*definition.kafka.aggregates.values(), progress_topic(definition, wishes.shards)]:
+    own = progress_topic(definition, wishes.shards)
+    for spec in [*definition.kafka.aggregates.values(), own]:
 
         def topic(spec: TopicSpec = spec) -> ObjectPlan:
-            return event_topics.plan(topics.inspect(definition.kafka, [spec.name])[spec.name], spec)
+            live = topics.inspect(definition.kafka, [spec.name])[spec.name]
+            return _plan_own_topic(live, spec) if spec is own else event_topics.plan(live, spec)
 
-        def create(planned: ObjectPlan, spec: TopicSpec = spec) -> None:
-            if planned.state is State.MISSING:
-                topics.create(definition.kafka, [spec])
+        yield topic, partial(event_topics.carry_out, definition.kafka, spec)
 
-        yield topic, create
+
+def _plan_own_topic(live: TopicState | None, spec: TopicSpec) -> ObjectPlan:
+    """Compare the progress topic with what it should be: nothing of it can be lost by mending it."""
+    planned = event_topics.plan(live, spec, add_partitions=True)
+    if planned.state is State.BLOCKED:
+        return replace(planned, state=State.DIFFERENT, why="", remedy="")
+    return planned
 
 
 def progress_topic(definition: Definition, shards: int) -> TopicSpec:

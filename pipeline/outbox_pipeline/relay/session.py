@@ -55,18 +55,13 @@ class Session:
         conn.add_notify_handler(self._hear)  # for those that arrive with the answer of a query
 
     @classmethod
-    def open(cls, definition: Definition, names: Names, shards: int, *, enter: bool = True) -> Session:
-        """Connect, set the session up and appear among the workers, which waits while the road is switched.
-
-        Raises Unreachable.
-        """
+    def open(cls, definition: Definition, names: Names, shards: int) -> Session:
+        """Connect, set the session up and listen. Raises Unreachable."""
         conn = postgres.as_admin(definition, f"outboxctl relay {definition.pipeline}")
         try:
             session = cls(conn, names, identifiers(names, definition.outbox, shards))
             session.slot = definition.postgres.slot
             conn.execute(statements.get("relay_set_session"), {"idle_milliseconds": str(IDLE_SESSION_MS)})
-            if enter:
-                conn.execute(statements.get("relay_enter"), {"lock": names.lock})
             conn.execute(session._statement("relay_listen"))
         except BaseException:
             conn.close()
@@ -99,6 +94,11 @@ class Session:
             self._floors.forget()
 
     # -- ownership -----------------------------------------------------------------------------------
+
+    def try_enter(self) -> bool:
+        """Appear among the workers, unless the road is being switched."""
+        row = self.conn.execute(statements.get("relay_try_enter"), {"lock": self._names.lock}).fetchone()
+        return bool(row and row[0])
 
     def look(self) -> Look:
         """Read who is there."""

@@ -91,6 +91,7 @@ def progress_config(definition: Definition, names: Names) -> dict[str, Any]:
         "log_level": 2,
         "reconnect.backoff.max.ms": RECONNECT_MS,
         "fetch.wait.max.ms": 10,
+        "topic.metadata.refresh.interval.ms": 1000,
         **client,
         "group.id": names.group,  # librdkafka wants one
         "enable.auto.commit": False,

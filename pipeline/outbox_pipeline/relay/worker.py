@@ -17,13 +17,14 @@ from typing import Any, Final
 import psycopg
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import road
-from outbox_pipeline.errors import Failed, OutboxError, Unreachable
+from outbox_pipeline import postgres, road
+from outbox_pipeline.errors import Failed, Unreachable
 from outbox_pipeline.relay import refusals
 from outbox_pipeline.relay.batches import Progress, resume
 from outbox_pipeline.relay.carriage import Carriage, Phase, publish
 from outbox_pipeline.relay.counters import Counters
 from outbox_pipeline.relay.destinations import Destinations, TopicUnavailable
+from outbox_pipeline.relay.entrance import enter
 from outbox_pipeline.relay.names import Names
 from outbox_pipeline.relay.parking import Parking
 from outbox_pipeline.relay.producer import Fenced, PlainProducer, RefusedBatch, ShardProducer
@@ -94,28 +95,31 @@ class Worker:
             except (Unreachable, psycopg.Error) as error:
                 failures = self._back_off(failures, str(error))
                 continue
-            failures = 0
+            if session is None:
+                break
+            began, done = self._clock(), self.counters.batches
             try:
                 if self._work(session):
                     break
             except psycopg.Error as error:
+                if postgres.is_refused(error):
+                    raise postgres.failure(error) from error
+                if self.counters.batches > done or self._clock() - began > LONGEST_BACKOFF_SECONDS:
+                    failures = 0
                 failures = self._back_off(failures, f"lost the session with PostgreSQL: {error}")
             finally:
                 self._abandon()
                 session.close()
         return self.counters
 
-    def _open(self) -> Session:
-        session = Session.open(self._definition, self._names, self._shards, enter=self._until is None)
+    def _open(self) -> Session | None:
+        place = (self._definition, self._names, self._shards)
         if self._until is not None:
+            session = Session.open(*place)
             session.until = self._until
             return session
-        try:
-            road.check_still_relay(session.conn, self._definition)  # we may have waited for a switch
-        except BaseException:
-            session.close()
-            raise
-        return session
+        transactions = self._settings.transactions
+        return enter(*place, transactions=transactions, waiter=self._waiter, stop=self._stop)
 
     def _back_off(self, failures: int, why: str) -> int:
         if failures == 0:
@@ -145,7 +149,8 @@ class Worker:
             self._collect(session)
             if self._stop.is_set():
                 grace_ends = grace_ends or self._clock() + GRACE_SECONDS
-                self._leave_all()
+                for carriage in self._mine.values():
+                    carriage.leaving = True
             elif self._clock() >= self._next_look:
                 self._rebalance(session)
             if session.notified() or self._clock() >= self._next_read:
@@ -167,10 +172,6 @@ class Worker:
         if self._stop.is_set():
             return 0.1
         return min(moments) - self._clock()
-
-    def _leave_all(self) -> None:
-        for carriage in self._mine.values():
-            carriage.leaving = True
 
     def _rebalance(self, session: Session) -> None:
         now = self._clock()
@@ -394,6 +395,3 @@ class Worker:
                 remedy="create the topic or grant the right to, then run the relay again",
             )
         return True
-
-
-__all__ = ["Counters", "OutboxError", "Worker"]
