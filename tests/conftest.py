@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+from hypothesis import HealthCheck, settings
+
 pytest_plugins = [
     "fix_stack",
     "fix_provision",
@@ -13,6 +15,11 @@ pytest_plugins = [
     "fix_scene",
     "fix_relay",
 ]
+
+
+# How long an example takes is the machine's affair.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_configure() -> None:

@@ -19,8 +19,8 @@ from unittest.mock import patch
 
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient
 
+from asking import administrator
 from fix_stack import Database, Stack
 from loss_lab import DEFINITION, Road, definition_of
 from outbox_pipeline import cli, provision
@@ -157,7 +157,7 @@ def _environ(stack: Stack) -> dict[str, str]:
 def _clean(pipeline: Pipeline) -> None:
     if pipeline.client.config(pipeline.connector) is not None:
         pipeline.client.delete(pipeline.connector)
-    admin = AdminClient(dict(pipeline.definition.kafka.client))
+    admin = administrator(pipeline.definition.kafka.client)
     names = [
         name
         for name in admin.list_topics(timeout=PATIENCE_SECONDS).topics

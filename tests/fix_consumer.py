@@ -17,10 +17,11 @@ from typing import Any, TypeAlias
 import psycopg
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 from uuid_utils.compat import uuid7
 
 import fix_stack
+from asking import administrator
 from fix_stack import Database, Stack
 from outbox_consumers import Consumer, Event, RetryStrategy, schema
 from waiting import PATIENCE_SECONDS
@@ -48,8 +49,6 @@ class Bench:
     def app(self, name: str = "billing", **settings: Any) -> Consumer:
         own = {"group.id": f"{self.topic}.{name}", **settings.pop("kafka", {})}
         kafka = {"bootstrap.servers": self.server.kafka, **own}
-        if own.get("group.protocol") != "consumer":
-            kafka.setdefault("session.timeout.ms", 6000)  # a dead member is missed soon
         defaults: dict[str, Any] = {"dsn": self.dsn, "topics": [self.topic], "retry": QUICK}
         return Consumer(name, kafka=kafka, **(defaults | settings))
 
@@ -171,7 +170,7 @@ def bench(broker: Stack, database: Database, pipeline_name: str) -> Bench:
 
 def make_bench(server: Stack, database: Database, topic: str, partitions: int) -> Bench:
     """Create a topic, an inbox and a table of effects."""
-    admin = AdminClient({"bootstrap.servers": server.kafka})
+    admin = administrator({"bootstrap.servers": server.kafka})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(PATIENCE_SECONDS)
     with database.connect() as conn:
         schema.apply(conn, schema.steps())

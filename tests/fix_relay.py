@@ -25,9 +25,10 @@ from typing import Any, LiteralString, Protocol
 import psycopg
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
 from psycopg.rows import TupleRow
 
+from announced import ANNOUNCED, await_watching
+from asking import administrator
 from fix_provision import PASSWORD, NewSite, Site
 from fix_stack import Stack, _stack, run
 from outbox_connectors.definition import Definition
@@ -109,12 +110,18 @@ class Relayed:
         command = [_outboxctl(), "-f", str(self.path), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
 
-    def start(
-        self, *arguments: str, log: Path | None = None, new_session: bool = False
-    ) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, log: Path | None = None) -> subprocess.Popen[str]:
         """Start a relay and leave it running; what it says goes to a pipe, or to `log`."""
         command = [_outboxctl(), "-f", str(self.path), "relay", *arguments]
-        return self._popen(command, log, new_session)
+        return self._popen(command, log)
+
+    def announced(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a relay with a process group of its own, and wait until it heeds Ctrl-C."""
+        command = [sys.executable, "-c", ANNOUNCED, "-f", str(self.path), "relay", *arguments]
+        process = self._popen(command, new_session=True)
+        assert process.stdout is not None
+        await_watching(process.stdout)
+        return process
 
     def victim(self, point: str, at: int = 1) -> subprocess.Popen[str]:
         """Start a worker that kills itself when it comes to a point of its work for the `at`th time."""
@@ -299,7 +306,7 @@ def _clear_away(found: Relayed) -> None:
             os.kill(process.pid, signal.SIGCONT)
             process.kill()
         process.communicate()
-    admin = AdminClient(dict(found.definition.kafka.client))
+    admin = administrator(found.definition.kafka.client)
     names = admin.list_topics(timeout=PATIENCE_SECONDS).topics
     ours = [name for name in names if name.startswith(f"{found.definition.pipeline}.")]
     if ours:

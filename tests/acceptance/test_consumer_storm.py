@@ -48,7 +48,7 @@ def test_a_storm_over_a_group_loses_repeats_and_reorders_nothing(
 ) -> None:
     chance = random.Random(f"{SEED} {protocol}")
     environ = bench.server.environ
-    writer = Writer(bench, max(500.0, EVENTS / SECONDS if SECONDS else 0), chance)
+    writer = Writer(bench, max(500.0, EVENTS / SECONDS if SECONDS else 0), random.Random(chance.random()))
     with CommitCutter(environ["PGHOST"], int(environ["PGPORT"])).running() as cutter:
         storm = Storm(bench, protocol, tmp_path, cutter, chance)
         try:

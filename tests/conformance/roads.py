@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import psycopg
 from confluent_kafka import Consumer, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
 from psycopg.rows import TupleRow
 
+from asking import administrator
 from fix_stack import Database, Stack
 from outbox_connectors.definition import Definition, Secret
 from outbox_connectors.loading import loads
@@ -143,6 +143,6 @@ def road(stack: Stack, database: Database, name: str, extra: str = "") -> Iterat
 
 
 def _forget(client: Mapping[str, str], topics: set[str]) -> None:
-    admin = AdminClient(dict(client))
+    admin = administrator(client)
     for future in admin.delete_topics(sorted(topics), operation_timeout=10).values():
         future.exception(timeout=15)

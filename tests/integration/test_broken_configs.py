@@ -14,9 +14,9 @@ from functools import partial
 
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
+from asking import administrator
 from fix_stack import Database, Stack
 from loss_lab import Road, definition_of
 from outbox_connectors import checks, profile
@@ -141,7 +141,7 @@ def _clean(client: ConnectClient, kafka: Mapping[str, str], prefix: str) -> None
     for name in client.names():
         if name.startswith(prefix):
             client.delete(name)
-    admin = AdminClient(dict(kafka))
+    admin = administrator(kafka)
     names = [name for name in admin.list_topics(timeout=PATIENCE_SECONDS).topics if name.startswith(prefix)]
     for future in admin.delete_topics(names, operation_timeout=PATIENCE_SECONDS).values():
         future.result()
@@ -174,8 +174,10 @@ def seen(ward: Ward) -> dict[str, Seen]:
         assert settled, (case, ward.client.status(ward.prefix(number)))
     ward.road.add()
     arrived = {number: f"{ward.prefix(number)}.event.order" for number in range(len(names))}
-    here = [n for n, c in enumerate(names) if c == SOUND or CASES[c].event_topic]
-    assert until(lambda: _all_there(ward, [arrived[n] for n in here]))
+    here = [arrived[n] for n, c in enumerate(names) if c == SOUND or CASES[c].event_topic]
+    unrouted = [n for n, c in enumerate(names) if c != SOUND and CASES[c].table_topic]
+    here += [f"{ward.prefix(n)}.public.outbox" for n in unrouted]
+    assert until(lambda: _all_there(ward, here))
     for number, case in enumerate(names):
         assert until(partial(_settled, ward, number, case, after=True)), case
         status = ward.client.status(ward.prefix(number))

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
+from asking import administrator
 from conformance.roads import TEMPLATE, Road, road
 from fix_stack import Database, Stack
 from outbox_pipeline import canary, lsn, messages
@@ -74,7 +74,7 @@ def test_a_tick_is_not_taken_for_a_canary(pipeline: Road, monkeypatch: pytest.Mo
 
 def test_a_canary_leaves_no_group_behind(pipeline: Road) -> None:
     canary.travel(pipeline.conn, pipeline.definition, timeout_seconds=PATIENCE_SECONDS)
-    admin = AdminClient(dict(pipeline.definition.kafka.client))
+    admin = administrator(pipeline.definition.kafka.client)
     groups = admin.list_consumer_groups().result().valid
     assert [group.group_id for group in groups if group.group_id.startswith("outboxctl")] == []
 

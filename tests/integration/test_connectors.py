@@ -10,7 +10,7 @@ import pytest
 
 from fix_connector import Pipeline
 from fix_stack import Stack
-from waiting import until
+from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack
 
@@ -142,7 +142,7 @@ def test_a_wrong_password_is_reported_and_not_shown(pipeline: Pipeline, tmp_path
 def test_a_failed_task_shows_the_line_that_matters_and_is_restarted_alone(pipeline: Pipeline) -> None:
     publication = pipeline.definition.postgres.publication
     pipeline.conn.execute(f'DROP PUBLICATION "{publication}"'.encode())
-    ran = pipeline.outboxctl("register")
+    ran = pipeline.outboxctl("register", "--wait", str(int(PATIENCE_SECONDS)))  # it ends with the failure
     assert ran.code == 1, ran.text
     assert "Publication autocreation is disabled" in ran.out
     looked = pipeline.outboxctl("status", "--json")

@@ -8,8 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import Consumer as KafkaConsumer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
+from asking import administrator
 from fix_consumer import Bench, running, write_effect
 from outbox_consumers import Consumer, DeadLetterLimit, Event, Reject, RetryStrategy, dead_letter
 from outbox_consumers.errors import Stopped, TooManyDeadLetters, UnknownEventType
@@ -233,7 +234,7 @@ def test_a_copy_of_a_dead_letter_goes_to_its_topic_before_the_offset_is_stored(b
     with running(app):
         until(lambda: app.counters.failures >= 4)  # the topic is not there yet: nothing is given up
         assert letters(bench) == []
-        admin = AdminClient({"bootstrap.servers": bench.server.kafka})
+        admin = administrator({"bootstrap.servers": bench.server.kafka})
         admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_SECONDS)
         until(lambda: app.counters.dead_letters == 1)
     reader = KafkaConsumer(

@@ -299,7 +299,7 @@ def test_a_job_that_takes_too_long_is_taken_away(lab: Lab) -> None:
     """Its statement is cancelled, its effect undone; the next attempt succeeds."""
     durable, errors_seen = bare(lab.dsn), []
 
-    @durable.handler("Work", timeout=0.5)
+    @durable.handler("Work", timeout=2)
     def work(conn: psycopg.Connection[Any], event: Event) -> None:
         write_effect(conn, event)
         if event.attempt == 1:
@@ -327,7 +327,8 @@ def test_a_handler_that_works_on_after_its_time_commits_nothing(lab: Lab) -> Non
     lab.jobs(1)
     finish(lab, durable)
     assert lab.effects() == []
-    assert durable.counters.fenced == 1
+    # Not twice: the word that cancels its statement may come while the worker ends the job.
+    assert durable.counters.fenced + durable.counters.transient == 1
     with psycopg.connect(lab.dsn) as conn:
         assert [job.error for job in durable.dead(conn)] == ["took longer than 0.3 s"]
 

@@ -230,6 +230,7 @@ def test_sessions_ended_at_any_moment(lab: Lab) -> None:
     """Also in the middle of COMMIT, whose outcome nobody is told: it is found out, never guessed."""
     durable, ended = lab.inbox(), 0
     with working(durable, workers=3):
+        until(lambda: lab.query("SELECT count(*) FROM inbox_worker") == [(3,)], "the workers have begun")
         while ended < SESSIONS:
             if lab.left() < 100:
                 lab.jobs(200, keys=40)

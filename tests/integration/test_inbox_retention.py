@@ -10,9 +10,10 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from uuid_utils.compat import uuid7
 
+from asking import administrator
 from fix_consumer import Bench, running
 from outbox_consumers import claim, dead_letter, retention, schema
 from outbox_consumers.retention import first_id
@@ -52,7 +53,7 @@ def app_module(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def set_retention(bench: Bench, milliseconds: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bench.server.kafka})
+    admin = administrator({"bootstrap.servers": bench.server.kafka})
     entry = ConfigEntry("retention.ms", str(milliseconds), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, bench.topic, incremental_configs=[entry])
     next(iter(admin.incremental_alter_configs([resource]).values())).result(PATIENCE_SECONDS)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from announced import ANNOUNCED, await_watching
 from fix_provision import Pipeline
 from forms import SEED, sized
 from waiting import PATIENCE_SECONDS
@@ -25,22 +26,6 @@ pytestmark = pytest.mark.stack
 
 WANTED = sized(6, 60)  # of each command
 AT_ONCE = 3  # processes beside each other: most of their time is waiting
-# A Ctrl-C that comes while Python itself starts is Python's. So the child tells when ours begins: with the
-# first handler of SIGINT that is set.
-ANNOUNCED = """
-import os, signal
-from outbox_pipeline import __main__ as program
-
-def announcing(number, handler, set_handler=signal.signal):
-    before = set_handler(number, handler)
-    if number == signal.SIGINT:
-        signal.signal = set_handler
-        os.write(2, b"watching\\n")
-    return before
-
-signal.signal = announcing
-program.main()
-"""
 
 
 class Interrupted:
@@ -56,7 +41,7 @@ class Interrupted:
             env={**os.environ, "NO_COLOR": "1"},
         )
         assert self.process.stderr is not None
-        assert self.process.stderr.readline() == "watching\n"
+        await_watching(self.process.stderr)
         self.due = time.monotonic() + after_seconds
 
     def end(self) -> tuple[int, str, str]:

@@ -364,6 +364,9 @@ def test_the_doctor_finds_a_sound_pipeline_and_a_sick_one(pipeline: Pipeline) ->
     until(
         lambda: pipeline.sql("SELECT 1 FROM pg_replication_slots WHERE slot_name = {slot} AND active") != []
     )
+    with pipeline.client() as client:  # which tells of the task a moment later
+        name = pipeline.site.definition.connect.connector
+        until(lambda: (s := client.status(name)) and [t.state for t in s.tasks] == ["RUNNING"], "the task")
     sound = pipeline.run("--json", "doctor")
     codes = {found["code"] for found in sound.document()["findings"]}
     assert sound.code == 4

@@ -10,8 +10,9 @@ from threading import Event
 
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
+from asking import administrator
 from fix_relay import NewRelayed, Relayed
 from outbox_connectors.errors import ExitCode
 from outbox_pipeline import relay
@@ -124,7 +125,7 @@ def test_a_topic_of_numbers_that_lost_partitions_blames_no_row(
     """As when it was deleted and the broker made it again by itself, while a relay is at work."""
     monkeypatch.setattr(progress, "MISSING_SECONDS", 2.0)
     topic = f"{relayed.definition.pipeline}.relay"
-    admin = AdminClient({**relayed.definition.kafka.client, "topic.metadata.refresh.interval.ms": 1000})
+    admin = administrator(relayed.definition.kafka.client)
     config = {"cleanup.policy": "compact"}
     relayed.write(10)
     stop, settings = Event(), relay.Settings()

@@ -36,8 +36,8 @@ def test_ctrl_c_while_workers_start_is_no_failure(relayed: Relayed) -> None:
     """It reaches the whole process group: the parent, and workers that are still importing."""
     dice = random.Random(SEED)
     for _ in range(6):
-        process = relayed.start("--workers", "2", new_session=True)
-        time.sleep(dice.uniform(0.3, 1.2))
+        process = relayed.announced("--workers", "2")
+        time.sleep(dice.uniform(0.0, 1.0))
         os.killpg(process.pid, signal.SIGINT)
         output, _ = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode in (0, ExitCode.FAILED), output  # the latter: the relay had not begun

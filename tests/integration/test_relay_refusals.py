@@ -14,11 +14,11 @@ from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     ResourcePatternType,
     ResourceType,
 )
 
+from asking import administrator
 from fix_relay import NewRelayed, Relayed
 from outbox_connectors.errors import ExitCode
 
@@ -86,7 +86,7 @@ def test_no_kafka(relayed: Relayed) -> None:
 @contextmanager
 def denied(relayed: Relayed, kind: ResourceType, name: str, what: AclOperation) -> Iterator[None]:
     """Let the broker refuse one thing to everybody."""
-    admin = AdminClient(dict(relayed.definition.kafka.client))
+    admin = administrator(relayed.definition.kafka.client)
     pattern = ResourcePatternType.PREFIXED if name.endswith(".") else ResourcePatternType.LITERAL
     rules = [
         AclBinding(kind, name, pattern, "User:*", "*", AclOperation.ALL, AclPermissionType.ALLOW),

@@ -157,7 +157,13 @@ class Storm:
                 self.start()
 
     def end(self) -> None:
-        """Stop the workers in an orderly way."""
+        """Stop the workers in an orderly way, once all of them have begun."""
+
+        def at_work() -> bool:
+            self.start()  # one that began while a server was away has ended
+            return self.relayed.sessions() >= WORKERS
+
+        until(at_work, "every worker's session")
         for worker in self.workers:
             worker.send_signal(signal.SIGTERM)
         for worker in self.workers:

@@ -282,7 +282,9 @@ def test_a_slot_dropped_by_hand(own_pipeline: Pipeline) -> None:
         assert audit.audit(conn, pipeline.site.definition, settle_seconds=PATIENCE_SECONDS).missing == 0
     with pipeline.client() as client:
         client.stop(pipeline.site.definition.connect.connector)
-        until(lambda: pipeline.sql("SELECT pg_drop_replication_slot({slot})"), "the slot is dropped")
+        idle = "SELECT 1 FROM pg_replication_slots WHERE slot_name = {slot} AND NOT active"
+        until(lambda: pipeline.sql(idle), "the task lets go of its slot")
+        pipeline.sql("SELECT pg_drop_replication_slot({slot})")
     pipeline.run("send", "order", "1", "Paid", "{}")
     refused = pipeline.run("relay", "--until-empty", "--mode", "archive")
     assert (refused.code, "switch --to relay" in refused.err) == (ExitCode.REFUSED, True), refused.err

@@ -63,9 +63,10 @@ def void(_: Any) -> None:
 
 
 def test_ticks_move_the_log_forward(database: Database) -> None:
-    with database.connect() as conn, Running(database.conninfo) as running:
+    with database.connect() as conn:
         row = conn.execute("SELECT pg_current_wal_lsn()::text").fetchone()
         assert row is not None
+    with Running(database.conninfo) as running:
         until(lambda: running.ticks.sent >= 3)
         assert lsn.parse(running.ticks.last_lsn) > lsn.parse(row[0])
     assert not running.thread.is_alive()

@@ -54,7 +54,8 @@ def test_only_partitions_are_made(postgres: Stack, new_site: NewSite) -> None:
 def test_a_whole_turn_says_what_it_did(postgres: Stack, new_site: NewSite) -> None:
     site = new_site(postgres, outbox={"partition": "daily"})
     with site.admin() as conn:
-        for statement in tables.ddl(site.definition.outbox, NOW.date() - timedelta(days=1)):
+        yesterday = datetime.now(UTC).date() - timedelta(days=1)
+        for statement in tables.ddl(site.definition.outbox, yesterday):
             conn.execute(statement)
     done = tidy.tidy(site.definition, lambda line: None)
     assert len(done.made) == 1

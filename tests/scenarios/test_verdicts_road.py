@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient
 
 import wal_forecasts
+from asking import administrator
 from fix_scene import STACK, Scene, applied
 from fix_stack import _instance, run
 from outbox_pipeline import lsn, topics
@@ -133,7 +133,7 @@ def test_broker_killed_as_status_tells_it(scene: Scene) -> None:
 def test_broker_that_takes_nothing(scene: Scene) -> None:
     """Kafka answers, but the topic is gone: Connect's producer waits for it for ever, the task RUNNING."""
     topic = scene.definition.kafka.topic_of("order")
-    admin = AdminClient(dict(scene.definition.kafka.client))
+    admin = administrator(scene.definition.kafka.client)
     with scene.load():
         scene.expect(Key.HEALTHY)
         admin.delete_topics([topic], operation_timeout=10)[topic].result()

@@ -27,7 +27,7 @@ from outbox_pipeline.watch.sample import Names
 from outbox_pipeline.watch.sources.postgres import PostgresSource
 from outbox_pipeline.watch.take import Sampler
 from outbox_pipeline.watch.verdict import Key, Verdict
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.matrix, pytest.mark.slow]
 
@@ -127,8 +127,12 @@ def standby(request: pytest.FixtureRequest, small_server: Callable[[int], Stack]
     process.wait(PATIENCE_SECONDS)
     shutil.rmtree(copy)
     with psycopg.connect(primary.conninfo("shop"), autocommit=True) as conn:
-        for slot in (SLOT, "standby"):
-            conn.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+        held = (
+            "SELECT count(*) FROM pg_replication_slots WHERE active_pid IS NOT NULL AND slot_name = ANY (%s)"
+        )
+        kept = [SLOT, "standby"]
+        until(lambda: conn.execute(held, (kept,)).fetchone() == (0,), "the server notices that it is gone")
+        conn.execute("SELECT pg_drop_replication_slot(name) FROM unnest(%s::name[]) AS name", (kept,))
         conn.execute("DROP PUBLICATION kept")
         conn.execute("DROP TABLE outbox")
 

@@ -102,10 +102,10 @@ def test_before_the_first_sample_there_is_something_to_scrape() -> None:
 def test_a_scrape_is_quick() -> None:
     answer = seen()
     exposition(answer, Counts())
-    began = time.perf_counter()
+    began = time.thread_time()  # another program's turn is no time of ours
     for _ in range(20):
         exposition(answer, Counts())
-    assert (time.perf_counter() - began) / 20 < 0.05  # 10 ms on a quiet machine
+    assert (time.thread_time() - began) / 20 < 0.05  # 10 ms on a quiet machine
 
 
 def test_rules_and_dashboard_use_only_what_is_exported() -> None:
