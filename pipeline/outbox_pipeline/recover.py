@@ -201,8 +201,7 @@ def _stop(conn: Connection, client: ConnectClient, definition: Definition, say: 
 def _make_slot(conn: Connection, definition: Definition, say: Say) -> None:
     slot = slots.read(conn, definition.postgres.slot)
     if slot is not None and slot.lost:
-        name = sql.Literal(definition.postgres.slot)
-        conn.execute(sql.SQL(statements.get("drop_slot")).format(slot=name))
+        slots.drop(conn, definition.postgres.slot)
         say(f"slot {definition.postgres.slot}: dropped, it was lost")
     provision.apply_postgres(conn, definition, say=say)
 

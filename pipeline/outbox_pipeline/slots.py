@@ -6,7 +6,9 @@ the publication existed, PostgreSQL 18 skips the rows in it without an error (me
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -26,6 +28,8 @@ from outbox_pipeline.rights import Rights
 KIND = "slot"
 PLUGIN = "pgoutput"
 PEEK_SECONDS = 5.0
+LET_GO_SECONDS = 30.0
+POLL_SECONDS = 0.2
 TICKER_APPLICATION = "outboxctl watch"  # the application_name of whoever ticks
 
 
@@ -155,6 +159,33 @@ def late_publication(conn: psycopg.Connection[TupleRow], definition: Definition)
     names = {"slot": definition.postgres.slot, "publication": definition.postgres.publication}
     row = conn.execute(statements.get("read_publication_after_slot"), names).fetchone()
     return row is not None and row[0] is True
+
+
+def drop(
+    conn: psycopg.Connection[TupleRow],
+    name: str,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Drop a slot, if it is there, and wait for whoever reads it to let go: a task lives on for a moment.
+
+    Raises Failed when somebody still reads it after LET_GO_SECONDS.
+    """
+    deadline = clock() + LET_GO_SECONDS
+    statement = sql.SQL(statements.get("drop_slot")).format(slot=sql.Literal(name))
+    while (live := read(conn, name)) is not None:
+        with suppress(psycopg.errors.ObjectInUse):
+            conn.execute(statement)
+            return
+        if clock() >= deadline:
+            reader = live.active_user or "somebody"
+            raise Failed(
+                f"is still in use by {reader} (pid {live.active_pid})",
+                where=f"slot {name}",
+                remedy="stop that consumer, then run this again",
+            )
+        sleep(POLL_SECONDS)
 
 
 def set_failover(definition: Definition) -> None:

@@ -120,8 +120,7 @@ def _check_history(place: _Place) -> None:
 
 
 def _drop_slot(conn: Connection, definition: Definition) -> None:
-    name = sql.Literal(definition.postgres.slot)
-    conn.execute(sql.SQL(statements.get("drop_slot")).format(slot=name))
+    slots.drop(conn, definition.postgres.slot)
 
 
 class Sweep:

@@ -51,7 +51,8 @@ def started(pid: int) -> str | None:
     """When process `pid` was started, as text that no later process repeats; None if it is dead."""
     if PROC.joinpath("self/stat").exists():
         fields = _stat(pid)
-        if fields is None or fields[0] in "ZX":
+        # A JVM's first thread is a zombie while others still hold its sockets and files.
+        if fields is None or fields[0] == "X" or (fields[0] == "Z" and int(fields[17]) <= 1):
             return None
         return f"{PROC.joinpath('sys/kernel/random/boot_id').read_text().strip()}/{fields[19]}"
     done = subprocess.run(

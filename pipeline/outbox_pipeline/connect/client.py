@@ -177,8 +177,9 @@ class ConnectClient:
         self._until_state(name, lambda status: status.state == "PAUSED", "PAUSED")
 
     def resume(self, name: str) -> None:
-        """Ask a paused or stopped connector to run. Does not wait for its task."""
+        """Ask a paused or stopped connector to run, and wait until it is neither; not for its task."""
         self._known(name, "PUT", "/resume")
+        self._until_state(name, lambda status: status.state not in ("PAUSED", "STOPPED"), "RUNNING")
 
     def stop(self, name: str) -> None:
         """Stop and wait until no task is left. The slot becomes inactive and keeps WAL."""

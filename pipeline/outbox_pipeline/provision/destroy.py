@@ -6,7 +6,6 @@ tables too, a role that somebody else depends on.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -23,8 +22,6 @@ from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed, Unreachable
 from outbox_pipeline.provision import debezium_connector, event_topics, publications, roles, tables, turn
 
-INACTIVE_SECONDS = 30.0
-POLL_SECONDS = 0.2
 CONNECT, KAFKA = "connect", "kafka"  # what can be skipped
 HOLDS_EVENTS = "it holds events; --data removes it"
 
@@ -178,25 +175,9 @@ def _slot(conn: psycopg.Connection[TupleRow], definition: Definition) -> Removal
     return _found(slots.KIND, name, live is not None, keep)
 
 
-def _remove_slot(
-    conn: psycopg.Connection[TupleRow],
-    definition: Definition,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> None:
-    name = definition.postgres.slot
-    deadline = clock() + INACTIVE_SECONDS
-    while (live := slots.read(conn, name)) is not None and live.active:
-        if clock() >= deadline:
-            raise Failed(
-                f"is still in use by {live.active_user} (pid {live.active_pid})",
-                where=f"slot {name}",
-                remedy="stop that consumer, then destroy again",
-            )
-        sleep(POLL_SECONDS)
-    road.note_connector(conn, definition, "the connector was destroyed")
-    conn.execute(sql.SQL(statements.get("drop_slot")).format(slot=sql.Literal(name)))
+def _remove_slot(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:
+    road.note_connector(conn, definition, "the connector is being destroyed")
+    slots.drop(conn, definition.postgres.slot)
 
 
 def _publication(conn: psycopg.Connection[TupleRow], definition: Definition) -> Removal:
