@@ -26,6 +26,8 @@ from outbox_consumers.durable.lease import _connect as lease_session
 from outbox_consumers.durable.session import WorkerSession
 from outbox_consumers.session import Database, Session
 from outbox_pipeline import fence, outbox, postgres, slots
+from outbox_pipeline.watch.sample import PostgresSample
+from outbox_pipeline.watch.take import Sampler
 from waiting import until
 
 pytestmark = pytest.mark.stack
@@ -107,6 +109,15 @@ def test_an_inactive_slot_can_be_read(relayed: Relayed) -> None:
         conn.execute("SELECT pg_drop_replication_slot(%s)", (name,))
     assert found is not None
     assert not found.active
+
+
+def test_the_watch_keeps_its_session_between_two_looks(relayed: Relayed) -> None:
+    with relayed.connect() as conn:
+        spoil(conn)
+    with closing(Sampler.of(relayed.definition, only_postgres=True)) as sampler:
+        for _ in range(2):
+            assert isinstance(sampler.take().postgres, PostgresSample)
+            time.sleep(1.5)
 
 
 def test_a_consumer_works_in_an_unusual_session(bench: Bench) -> None:
