@@ -10,6 +10,7 @@ pytest_plugins = [
     "fix_stack",
     "fix_provision",
     "fix_consumer",
+    "fix_durable",
     "fix_connector",
     "fix_scenarios",
     "fix_scene",

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -23,13 +22,6 @@ from outbox_consumers.errors import InboxUnusable, Unreachable, UsageError
 from waiting import until
 
 pytestmark = pytest.mark.stack
-
-
-@pytest.fixture
-def lab(database: Database, tmp_path: Path) -> Lab:
-    made = Lab(database.conninfo, tmp_path)
-    made.create()
-    return made
 
 
 # -- Putting in ----------------------------------------------------------------------------------------

@@ -11,17 +11,9 @@ from pathlib import Path
 import pytest
 
 from durable_lab import SHORT_LEASE, Child, Lab
-from fix_stack import Database
 from waiting import until
 
 pytestmark = pytest.mark.stack
-
-
-@pytest.fixture
-def lab(database: Database, tmp_path: Path) -> Lab:
-    made = Lab(database.conninfo, tmp_path)
-    made.create()
-    return made
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any, Final
 
 import psycopg
@@ -12,7 +11,6 @@ from uuid_utils.compat import uuid7
 
 from durable_lab import Lab, bare, finish, working, write_effect
 from fates import Connection, drawn, failures_of, lasts, meet
-from fix_stack import Database
 from forms import SEED, sized
 from outbox_consumers import Event
 from outbox_consumers.durable import Job
@@ -22,13 +20,6 @@ pytestmark = pytest.mark.stack
 
 JOBS: Final = sized(1_500, 10_000)
 INSERT: Final = b"INSERT INTO public.effect (event_id, key, n) VALUES (%s, %s, %s)"
-
-
-@pytest.fixture
-def lab(database: Database, tmp_path: Path) -> Lab:
-    made = Lab(database.conninfo, tmp_path)
-    made.create()
-    return made
 
 
 def test_every_job_meets_its_own_fate_only(lab: Lab) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from durable_lab import Lab
-from fix_stack import Database
 from forms import sized
 from outbox_consumers.durable import tables
 from outbox_consumers.durable.queue import Queue
@@ -27,13 +25,6 @@ INSERT INTO inbox_job (consumer, state, queue, priority, due_at, event_id, event
 SELECT 'billing', {state}, {queue}, 0, {due}, gen_random_uuid(), 'Work', '', 0, 0, '[]'
 FROM generate_series(1, {count}) AS n
 """
-
-
-@pytest.fixture
-def lab(database: Database, tmp_path: Path) -> Lab:
-    made = Lab(database.conninfo, tmp_path)
-    made.create()
-    return made
 
 
 def fill(lab: Lab, count: int, shape: str) -> None:

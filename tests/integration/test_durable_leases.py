@@ -9,14 +9,12 @@ import threading
 import time
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from durable_lab import Lab, bare, finish, working, write_effect
-from fix_stack import Database
 from forms import sized
 from outbox_consumers import Event, Skip
 from outbox_consumers.durable import worker
@@ -27,13 +25,6 @@ from waiting import PATIENCE_SECONDS, until
 pytestmark = pytest.mark.stack
 
 SESSIONS = sized(20, 300)
-
-
-@pytest.fixture
-def lab(database: Database, tmp_path: Path) -> Lab:
-    made = Lab(database.conninfo, tmp_path)
-    made.create()
-    return made
 
 
 # -- Leases --------------------------------------------------------------------------------------------

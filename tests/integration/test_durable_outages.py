@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -17,13 +16,6 @@ from waiting import until
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 
 OUTAGES = sized(2, 20)
-
-
-@pytest.fixture
-def lab(database: Database, tmp_path: Path) -> Lab:
-    made = Lab(database.conninfo, tmp_path)
-    made.create()
-    return made
 
 
 def test_the_server_dies_while_one_worker_is_frozen(lab: Lab, database: Database) -> None:

@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -19,7 +18,6 @@ from durable_lab import Lab, bare, finish, write_effect
 from fix_consumer import Bench, running
 from fix_consumer import write_effect as write_bench_effect
 from fix_relay import Relayed
-from fix_stack import Database as Place
 from outbox_connectors.definition import Secret
 from outbox_consumers import Event
 from outbox_consumers.durable.lease import _connect as lease_session
@@ -45,13 +43,6 @@ HOSTILE = {
     "standard_conforming_strings": "on",
     "xmlbinary": "hex",
 }
-
-
-@pytest.fixture
-def lab(database: Place, tmp_path: Path) -> Lab:
-    made = Lab(database.conninfo, tmp_path)
-    made.create()
-    return made
 
 
 def spoil(conn: psycopg.Connection[Any]) -> None:
