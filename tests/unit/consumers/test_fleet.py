@@ -16,7 +16,7 @@ from outbox_consumers.errors import Failed, ReadOnlyDatabase, Unreachable
 from outbox_consumers.health import Shown
 
 folder, ends = Path(sys.argv[1]), sys.argv[2].split(",")
-fleet.FIRST_PAUSE = 0.02
+fleet.LONGEST_PAUSE = 0.02
 told = threading.Event()
 
 def died(name):
