@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from confluent_kafka.admin import AdminClient
 
+from outbox_pipeline.kafka import BY_ITSELF
+
 
 def administrator(client: Mapping[str, str]) -> AdminClient:
     """Make one that asks again in a second where a broker tells of no controller, not in five minutes.
 
     A broker does so for a moment when it has just begun, or stood still for long enough to be fenced.
     """
-    return AdminClient({"topic.metadata.refresh.interval.ms": "1000", "log_level": "0", **client})
+    return AdminClient({**BY_ITSELF, "log_level": "0", **client})

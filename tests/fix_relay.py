@@ -105,6 +105,23 @@ class Relayed:
                 with conn.transaction():
                     outbox.add_many(conn, self.events(some, aggregate_type=aggregate_type))
 
+    def copied(self) -> None:
+        """Keep a copy of the outbox and of the numbers of its batches."""
+        with self.connect() as conn:
+            conn.execute("CREATE TABLE kept AS SELECT * FROM outbox")
+            conn.execute("CREATE TABLE kept_batch AS SELECT * FROM outbox_relay_batch")
+
+    def put_back(self) -> None:
+        """Put the rows of the copy back, as a connector leaves rows that it has published."""
+        with self.connect() as conn:
+            conn.execute("INSERT INTO outbox OVERRIDING SYSTEM VALUE SELECT * FROM kept")
+
+    def restored(self) -> None:
+        """Be as the copy was, like a restored server or a standby that lacked the end of the log."""
+        self.put_back()
+        with self.connect() as conn:
+            conn.execute("UPDATE outbox_relay_batch AS b SET n = k.n, ids = k.ids FROM kept_batch AS k")
+
     def outboxctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         command = [_outboxctl(), "-f", str(self.path), *arguments]

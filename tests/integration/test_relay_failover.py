@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from subprocess import Popen
 from threading import Event
 
-import psycopg
 import pytest
 from confluent_kafka.admin import NewTopic
 
@@ -24,18 +23,6 @@ from waiting import PATIENCE_SECONDS, until
 pytestmark = pytest.mark.stack
 
 
-def keep(conn: psycopg.Connection) -> None:
-    """Copy what the relay's next batch will change."""
-    conn.execute("CREATE TABLE kept AS SELECT * FROM outbox")
-    conn.execute("CREATE TABLE kept_batch AS SELECT * FROM outbox_relay_batch")
-
-
-def lose(conn: psycopg.Connection) -> None:
-    """Be as a standby that had not received the end of the log: rows and number as in the copy."""
-    conn.execute("INSERT INTO outbox OVERRIDING SYSTEM VALUE SELECT * FROM kept")
-    conn.execute("UPDATE outbox_relay_batch AS b SET n = k.n, ids = k.ids FROM kept_batch AS k")
-
-
 def end(process: Popen[str]) -> tuple[int, str]:
     out, _ = process.communicate(timeout=PATIENCE_SECONDS)
     return process.returncode, out
@@ -47,15 +34,14 @@ def test_a_failover_that_lost_the_end_of_the_log_is_noticed_at_work(new_relayed:
     relayed.write(30)
     relayed.until_empty()
     relayed.write(20)
-    with relayed.connect() as conn:
-        keep(conn)
-        process = relayed.start()
-        relayed.await_left(0)
-        os.kill(process.pid, signal.SIGSTOP)
-        lose(conn)
-        until(lambda: relayed.end_sessions() == 0, "the end of the worker's session")
-        os.kill(process.pid, signal.SIGCONT)
-        code, out = end(process)
+    relayed.copied()
+    process = relayed.start()
+    relayed.await_left(0)
+    os.kill(process.pid, signal.SIGSTOP)
+    relayed.restored()
+    until(lambda: relayed.end_sessions() == 0, "the end of the worker's session")
+    os.kill(process.pid, signal.SIGCONT)
+    code, out = end(process)
     assert code == ExitCode.REFUSED, out
     assert "20 rows are in the topics already; the database is an older copy than Kafka has seen" in out
     assert "switch --to relay" in out

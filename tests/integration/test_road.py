@@ -45,19 +45,6 @@ def without_slot(relayed: Relayed) -> None:
         conn.execute("SELECT pg_drop_replication_slot(%s)", (relayed.definition.postgres.slot,))
 
 
-def copied(relayed: Relayed) -> None:
-    """Keep a copy of the outbox."""
-    with relayed.connect() as conn:
-        conn.execute("CREATE TABLE kept AS SELECT * FROM outbox")
-        conn.execute("CREATE TABLE kept_batch AS SELECT * FROM outbox_relay_batch")
-
-
-def put_back(relayed: Relayed) -> None:
-    """Put the rows of the copy back, as a connector leaves rows that it has published."""
-    with relayed.connect() as conn:
-        conn.execute("INSERT INTO outbox OVERRIDING SYSTEM VALUE SELECT * FROM kept")
-
-
 def test_a_first_start_needs_no_proof_but_the_topics(relayed: Relayed) -> None:
     assert standing(relayed) is None
     relayed.write(50)
@@ -68,9 +55,9 @@ def test_a_first_start_needs_no_proof_but_the_topics(relayed: Relayed) -> None:
 def test_published_rows_without_a_slot_are_found_by_their_ids(relayed: Relayed) -> None:
     """Nothing is written down: the relay was set up after the slot had been dropped by hand."""
     relayed.write(30)
-    copied(relayed)
+    relayed.copied()
     start(relayed)
-    put_back(relayed)
+    relayed.put_back()
     with relayed.connect() as conn:
         conn.execute("DROP TABLE outbox_road")
     relayed.write(5)
@@ -158,11 +145,9 @@ def test_an_older_copy_of_the_database_is_recognised(new_relayed: NewRelayed) ->
     relayed.write(20)
     start(relayed)
     relayed.write(20)
-    copied(relayed)
+    relayed.copied()
     start(relayed)
-    put_back(relayed)
-    with relayed.connect() as conn:
-        conn.execute("UPDATE outbox_relay_batch AS b SET n = k.n, ids = k.ids FROM kept_batch AS k")
+    relayed.restored()
     with pytest.raises(Refused, match="20 rows are in the topics already; the database is an older copy"):
         start(relayed)
     with relayed.connect() as conn:

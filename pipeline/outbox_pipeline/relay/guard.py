@@ -46,11 +46,11 @@ def check(conn: psycopg.Connection[TupleRow], definition: Definition, settings: 
         archive = " --archive" if settings.mode is Mode.ARCHIVE else ""
         raise Failed(f"{what} is missing", where=planned.name, remedy=_SET_UP + archive)
     road.check_only_road(conn, definition)
+    published: dict[int, int] = {}
     if settings.transactions:
         _check_progress_topic(definition, names, shards)
-        admit(conn, definition, names, last_published(definition, names, shards))
-    else:
-        admit(conn, definition, names)
+        published = last_published(definition, names, shards)
+    admit(conn, definition, names, published)
     return shards
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -37,12 +36,7 @@ def ahead(conn: Connection, names: Names, published: Mapping[int, int]) -> dict[
     return {shard: n for shard, n in published.items() if n > noted.get(shard, 0)}
 
 
-def admit(
-    conn: Connection,
-    definition: Definition,
-    names: Names,
-    published: Mapping[int, int] = MappingProxyType({}),
-) -> None:
+def admit(conn: Connection, definition: Definition, names: Names, published: Mapping[int, int]) -> None:
     """Let a relay begin, or raise Refused because it could publish rows a second time.
 
     Once it is proven that no row of an older copy is in a topic, the copy has caught up, and the next relay

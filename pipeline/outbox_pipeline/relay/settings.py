@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from outbox_connectors.definition import Definition
+from outbox_pipeline.kafka import BY_ITSELF
 from outbox_pipeline.relay.names import Names
 from outbox_pipeline.relay.poison import OnPoison
 
@@ -88,10 +89,9 @@ def progress_config(definition: Definition, names: Names) -> dict[str, Any]:
     """Write librdkafka's properties for the consumer that reads batch numbers: it commits nothing."""
     client: Mapping[str, str] = definition.kafka.client
     return {
-        "log_level": 2,
+        **BY_ITSELF,
         "reconnect.backoff.max.ms": RECONNECT_MS,
         "fetch.wait.max.ms": 10,
-        "topic.metadata.refresh.interval.ms": 1000,
         **client,
         "group.id": names.group,  # librdkafka wants one
         "enable.auto.commit": False,
