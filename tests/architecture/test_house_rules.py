@@ -31,7 +31,7 @@ PYTHON = tracked("*.py")
 @pytest.mark.parametrize("path", PYTHON, ids=lambda p: str(p.relative_to(ROOT)))
 def test_file_and_functions_are_short(path: Path) -> None:
     text = path.read_text("utf-8")
-    assert text.count("\n") <= 400, "split the file: it holds two ideas"
+    assert text.count("\n") <= 600, "split the file: it holds two ideas"
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
