@@ -7,7 +7,9 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Final
+
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopping:
@@ -24,7 +26,7 @@ class Stopping:
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in STOP_SIGNALS:
                 self._before[number] = signal.signal(number, self._received)
 
     def __exit__(self, *_: object) -> None:

@@ -23,7 +23,7 @@ from multiprocessing.context import ForkProcess
 from typing import Final, TypeAlias
 
 from outbox_connectors.errors import OutboxError
-from outbox_connectors.signals import Stopping
+from outbox_connectors.signals import STOP_SIGNALS, Stopping
 from outbox_consumers.errors import Failed, ReadOnlyDatabase, Unreachable
 from outbox_consumers.health import Shown, serving
 
@@ -115,9 +115,21 @@ class Fleet:
                     args=(member.role, member.name, member.listen, os.getpid(), word),
                     name=member.place,
                 )
-                member.process.start()
+                self._start(member.process)
                 member.started = now
                 word.close()
+
+    def _start(self, process: ForkProcess) -> None:
+        """Fork, with the signals to stop blocked until the child has handlers of its own.
+
+        A child begins with the parent's handlers, which tell its copy of the parent and nobody else: a
+        SIGTERM sent at that moment would be lost, and the child killed at the end of the grace.
+        """
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _look(self) -> None:
         """Wait for a process to end, and see to those that did."""
@@ -190,6 +202,7 @@ def _child(role: Role, name: str, listen: Address | None, parent: int, word: Con
 
     threading.Thread(target=_stop_when, args=(stopping, role.stop), daemon=True).start()
     with Stopping(told.set):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # blocked by the parent's `_start`
         try:
             fill(role, name, listen)
         except OutboxError as error:

@@ -81,3 +81,25 @@ def test_who_takes_the_place_of_a_dead_one_may_find_the_servers_gone(
     assert len(list(tmp_path.glob("first.*"))) == begun
     assert len(list(tmp_path.glob("second.*"))) == 1
     assert ("cannot work" in done.stdout) == (code == 1)
+
+
+SLOW_START = """
+import random, threading, time
+from outbox_consumers import fleet
+
+told = threading.Event()
+random.seed = lambda: time.sleep(1.0)  # the first thing that a child does: it has no handler yet
+
+stop = threading.Event()
+threading.Timer(0.3, stop.set).start()
+started = time.monotonic()
+fleet.Fleet({"a": fleet.Role(lambda name: told.wait(), told.set, None)}, print, grace=60.0).run(stop)
+print("stopped" if time.monotonic() - started < 30.0 else "killed at the end of the grace")
+"""
+
+
+def test_a_process_that_has_just_been_forked_hears_the_signal_to_stop() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SLOW_START], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "stopped\n"), done.stdout + done.stderr
