@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 STACK ?= local
 
-.PHONY: help install demo test test-matrix lint bench compose-test soak clean
+.PHONY: help install demo check test test-matrix lint bench compose-test soak clean
 
 help: ## print this menu
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -14,6 +14,9 @@ install: .venv/installed ## make .venv with pinned versions and outboxctl in it
 
 demo: install ## the main job: 10,000 orders through the whole road, with kills, and a ledger (STACK=local|compose)
 	@scripts/demo --stack $(STACK)
+
+check: install ## style, types, import rules, unit and architecture tests: no server, under a minute
+	@scripts/check
 
 test: install ## every check and test on a stack of its own
 	@scripts/test
