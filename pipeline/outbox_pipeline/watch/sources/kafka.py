@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException
 
 from outbox_connectors.definition import Kafka
-from outbox_pipeline.kafka import Administrator, administrator, unreachable
+from outbox_pipeline.kafka import Administrator, administrator
 from outbox_pipeline.watch.sample import GroupSample, KafkaSample
+from outbox_pipeline.watch.sources.offsets import GONE, TIMEOUT_SECONDS, OffsetReader, Partition
 
-TIMEOUT_SECONDS = 5.0
 TOPICS_SECONDS = 30.0  # new topics and partitions may be noticed this late
+NO_GROUP = "outboxctl-watch"  # a consumer has to name a group, also where none is watched
 NO_SUCH_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.COORDINATOR_NOT_AVAILABLE})
-LATEST: Callable[[], OffsetSpec] = OffsetSpec.latest
-EARLIEST: Callable[[], OffsetSpec] = OffsetSpec.earliest
 
-Partition = tuple[str, int]
+Offsets = dict[Partition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Clients:
+    """What a source asks: one reader for the topics, one for each group, an administrator for members."""
+
+    topics: OffsetReader
+    groups: dict[str, OffsetReader]
+    admin: Administrator | None
 
 
 class KafkaSource:
-    """An administrator's client. Not safe for two threads at once. Reads only, joins no group."""
+    """Clients that only read and join no group. Not safe for two threads at once."""
 
     def __init__(
         self, kafka: Kafka, groups: Iterable[str], *, clock: Callable[[], float] = time.monotonic
@@ -35,96 +42,94 @@ class KafkaSource:
         self._kafka = replace(kafka, client={"reconnect.backoff.max.ms": "1000", **kafka.client})
         self._groups = tuple(groups)
         self._clock = clock
-        self._admin: Administrator | None = None
+        self._clients: _Clients | None = None
         self._partitions: tuple[Partition, ...] = ()
         self._listed_at = -TOPICS_SECONDS
 
     def look(self) -> KafkaSample:
         """Take one sample. Raises Unreachable and KafkaException."""
-        if self._admin is None:
-            self._admin = administrator(self._kafka, clock=self._clock)
-        admin = self._admin
-        admin.reasons.clear()  # yesterday's reasons explain nothing
+        if self._clients is None:
+            self._clients = self._connect()
+        clients = self._clients
+        _forget_reasons(clients)
         if self._clock() - self._listed_at >= TOPICS_SECONDS or not self._partitions:
-            self._partitions = self._list(admin)
-            self._listed_at = self._clock()
-        latest = self._ask(admin, LATEST())
-        earliest = self._ask(admin, EARLIEST())
-        described = admin.client.describe_consumer_groups(list(self._groups)) if self._groups else {}
-        committed = {
-            group: admin.client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-            for group in self._groups
-        }
+            self._list(clients.topics)
+        ends, starts = self._ends_and_starts(clients.topics)
         missing = [name for name in self._named() if name not in {topic for topic, _ in self._partitions}]
         return KafkaSample(
-            ends=self._offsets(admin, latest),
-            starts=self._offsets(admin, earliest),
-            groups=tuple(
-                self._group(admin, group, described[group], committed[group]) for group in self._groups
-            ),
+            ends=ends,
+            starts=starts,
+            groups=self._look_at_groups(clients),
             missing_topics=tuple(missing),
         )
 
     def close(self) -> None:
-        """Let go of the client. The next look makes another."""
-        self._admin = None
+        """Let go of the clients; a look that still waits keeps its own until it ends.
+
+        The next look makes others.
+        """
+        self._clients = None
+
+    def _connect(self) -> _Clients:
+        groups = {group: OffsetReader(self._kafka, group) for group in self._groups}
+        topics = next(iter(groups.values())) if groups else OffsetReader(self._kafka, NO_GROUP)
+        admin = administrator(self._kafka, clock=self._clock) if groups else None
+        return _Clients(topics, groups, admin)
 
     def _named(self) -> tuple[str, ...]:
         return tuple(spec.name for spec in self._kafka.aggregates.values())
 
-    def _list(self, admin: Administrator) -> tuple[Partition, ...]:
+    def _list(self, reader: OffsetReader) -> None:
         """List the partitions of every topic that the definition's template matches."""
         before, _, after = self._kafka.topic.partition("{aggregate_type}")
         pattern = re.compile(f"{re.escape(before)}.+{re.escape(after)}")
-        try:
-            topics = admin.client.list_topics(timeout=TIMEOUT_SECONDS).topics
-        except KafkaException as error:
-            raise unreachable(admin.servers, admin.reasons) from error
+        topics = reader.partitions()
         wanted = {name for name in topics if pattern.fullmatch(name)} | (set(self._named()) & set(topics))
-        return tuple((name, number) for name in sorted(wanted) for number in sorted(topics[name].partitions))
+        self._partitions = tuple((name, number) for name in sorted(wanted) for number in topics[name])
+        self._listed_at = self._clock()
 
-    def _ask(self, admin: Administrator, spec: OffsetSpec) -> Mapping[TopicPartition, Future[Any]]:
-        if not self._partitions:
-            return {}
-        wanted = {TopicPartition(*partition): spec for partition in self._partitions}
-        answers: Mapping[TopicPartition, Future[Any]] = admin.client.list_offsets(
-            wanted, request_timeout=TIMEOUT_SECONDS
+    def _ends_and_starts(self, reader: OffsetReader) -> tuple[Offsets, Offsets]:
+        """Ask where the partitions end and begin; one deleted since it was listed is left out."""
+        try:
+            ends, starts = self._offsets(reader, OFFSET_END), self._offsets(reader, OFFSET_BEGINNING)
+        except KafkaException as error:
+            self._listed_at = -TOPICS_SECONDS
+            if error.args[0].code() not in GONE:
+                raise
+            self._list(reader)
+            ends, starts = self._offsets(reader, OFFSET_END), self._offsets(reader, OFFSET_BEGINNING)
+        if len(ends) < len(self._partitions):
+            self._listed_at = -TOPICS_SECONDS
+        return ends, starts
+
+    def _offsets(self, reader: OffsetReader, where: int) -> Offsets:
+        return reader.offsets(self._partitions, where)
+
+    def _look_at_groups(self, clients: _Clients) -> tuple[GroupSample, ...]:
+        if clients.admin is None:
+            return ()
+        described = clients.admin.client.describe_consumer_groups(list(self._groups))
+        return tuple(
+            self._group(clients.admin, name, described[name], reader)
+            for name, reader in clients.groups.items()
         )
-        return answers
-
-    def _offsets(
-        self, admin: Administrator, answers: Mapping[TopicPartition, Future[Any]]
-    ) -> dict[Partition, int]:
-        found = {}
-        for partition, future in answers.items():
-            try:
-                found[partition.topic, partition.partition] = admin.wait(future, TIMEOUT_SECONDS).offset
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
-                self._listed_at = -TOPICS_SECONDS  # deleted since it was listed
-        return found
 
     def _group(
-        self, admin: Administrator, name: str, described: Future[Any], committed: Future[Any]
+        self, admin: Administrator, name: str, described: Future[Any], reader: OffsetReader
     ) -> GroupSample:
+        known = set(self._partitions)
         try:
             description = admin.wait(described, TIMEOUT_SECONDS)
-            offsets = admin.wait(committed, TIMEOUT_SECONDS).topic_partitions or []
+            committed = reader.committed(self._partitions)
         except KafkaException as error:
             if error.args[0].code() not in NO_SUCH_GROUP:
                 raise
             return GroupSample(name=name, state="DEAD", members=0, committed={})
-        known = set(self._partitions)
         return GroupSample(
             name=name,
             state=description.state.name,
             members=len(description.members),
-            committed={
-                (p.topic, p.partition): p.offset
-                for p in offsets
-                if p.offset >= 0 and (p.topic, p.partition) in known
-            },
+            committed=committed,
             assigned=frozenset(
                 partition.topic
                 for member in description.members
@@ -133,3 +138,11 @@ class KafkaSource:
                 if (partition.topic, partition.partition) in known
             ),
         )
+
+
+def _forget_reasons(clients: _Clients) -> None:
+    """Drop what the clients met before this look: yesterday's reasons explain nothing."""
+    for reader in (clients.topics, *clients.groups.values()):
+        reader.forget_reasons()
+    if clients.admin is not None:
+        clients.admin.reasons.clear()
