@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from typing import Final, TypeAlias
 
+from outbox_connectors.crash_trace import trace_crashes
 from outbox_connectors.errors import OutboxError
 from outbox_connectors.signals import STOP_SIGNALS, Stopping
 from outbox_consumers.errors import Failed, ReadOnlyDatabase, Unreachable
@@ -194,6 +195,7 @@ def fill(role: Role, name: str, listen: Address | None) -> None:
 
 def _child(role: Role, name: str, listen: Address | None, parent: int, word: Connection) -> None:
     """Fill a role in a process of its own; say why when that is not possible."""
+    trace_crashes()
     random.seed()  # else all children of one parent would draw the same delays
     told = threading.Event()
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import signal
 import sys
 
+from outbox_connectors.crash_trace import trace_crashes
 from outbox_pipeline.interruption import Interruption
 
 
 def main() -> None:
     """Run `outboxctl` and exit."""
+    trace_crashes()
     interruption = Interruption()
     try:
         interruption.watch()

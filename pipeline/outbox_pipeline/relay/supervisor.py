@@ -18,6 +18,7 @@ from multiprocessing.process import BaseProcess
 from threading import Event, Thread
 from typing import Final
 
+from outbox_connectors.crash_trace import trace_crashes
 from outbox_connectors.definition import Definition
 from outbox_pipeline.errors import Failed, OutboxError
 from outbox_pipeline.relay.counters import Counters
@@ -137,6 +138,7 @@ class _Crew:
 
 def _work(definition: Definition, shards: int, settings: Settings, channel: Connection) -> None:
     """Be a worker process: the parent says when to stop, by a word or by dying."""
+    trace_crashes()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     stop, waiter = Event(), Waiter()
 
