@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
@@ -208,7 +208,8 @@ def _child(role: Role, name: str, listen: Address | None, parent: int, word: Con
         try:
             fill(role, name, listen)
         except OutboxError as error:
-            word.send((str(error), isinstance(error, Unreachable | ReadOnlyDatabase)))
+            with suppress(OSError):  # the parent is gone
+                word.send((str(error), isinstance(error, Unreachable | ReadOnlyDatabase)))
             raise SystemExit(int(error.exit_code)) from None
 
 

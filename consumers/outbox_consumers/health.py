@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from threading import Thread
 from typing import Any, Final, Protocol
 
@@ -15,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from outbox_connectors.errors import Unreachable
+from outbox_connectors.http_port import REQUEST_SECONDS, HttpPort
 from outbox_consumers.counters import Counters
 
 # Counters that say what became of an event; the others are counts of their own.
@@ -139,6 +140,8 @@ def serving(shown: Shown, host: str, port: int) -> Iterator[int]:
     registry.register(_Metrics(shown))
 
     class Answer(BaseHTTPRequestHandler):
+        timeout = REQUEST_SECONDS
+
         def do_GET(self) -> None:
             if self.path == "/metrics":
                 self._send(200, CONTENT_TYPE_LATEST, generate_latest(registry))
@@ -160,12 +163,11 @@ def serving(shown: Shown, host: str, port: int) -> Iterator[int]:
             """Say nothing: probes come every few seconds."""
 
     try:
-        server = ThreadingHTTPServer((host, port), Answer)
+        server = HttpPort((host, port), Answer)
     except OSError as error:
         raise Unreachable(
             f"cannot listen on {host}:{port}: {error.strerror}", remedy="choose another --listen"
         ) from None
-    server.daemon_threads = True
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
     thread.start()
     try:

@@ -6,11 +6,11 @@ are still being imported must end like any other.
 
 from __future__ import annotations
 
-import signal
 import sys
 
 from outbox_connectors.crash_trace import trace_crashes
 from outbox_pipeline.interruption import Interruption
+from outbox_pipeline.standard_output import outlive_readers
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     interruption = Interruption()
     try:
         interruption.watch()
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader of a pipe may leave, as `head` does
+        outlive_readers()
         from outbox_pipeline import cli
 
         code = cli.run(sys.argv[1:], interruption)

@@ -68,6 +68,7 @@ class Invocation:
         return self._definition
 
 
+_DEBUG = "--debug shows where it came from"
 pass_invocation = click.make_pass_decorator(Invocation)
 
 
@@ -84,6 +85,13 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # Never stdout, whose reader may leave; click would take it for that and end without a word.
+            raise Failed("a connection was closed by its other end", remedy=_DEBUG) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -183,7 +191,7 @@ def _spoken(error: Exception) -> Exception:
         from confluent_kafka import KafkaException
 
         if isinstance(error, KafkaException):
-            return Failed(error.args[0].str(), where="Kafka", remedy="--debug shows where it came from")
+            return Failed(error.args[0].str(), where="Kafka", remedy=_DEBUG)
     return error
 
 

@@ -18,6 +18,7 @@ from outbox_connectors.errors import ExitCode, UsageError
 from outbox_connectors.signals import Stopping
 from outbox_pipeline import tidy
 from outbox_pipeline.cli import Invocation, output
+from outbox_pipeline.standard_output import reader_gone
 from outbox_pipeline.watch import document, history, view
 from outbox_pipeline.watch import notify as telling
 from outbox_pipeline.watch.live import Watch, Wishes
@@ -91,6 +92,7 @@ class _Lines:
     def __init__(self, watch: Watch, as_json: bool) -> None:
         self._watch, self._json = watch, as_json
         self._written = 0
+        self._reader_gone = False
         self._alive_at = float("-inf")
 
     def show(self, answer: Answer) -> None:
@@ -108,3 +110,6 @@ class _Lines:
             found = document.status(answer.facts, answer.verdict)
             line = json.dumps(found, default=str, ensure_ascii=False)
         click.echo(line)
+        if reader_gone() and not self._reader_gone:
+            self._reader_gone = True
+            output.progress("nobody reads stdout any more; watching on, until SIGTERM or Ctrl-C")

@@ -11,6 +11,7 @@ from outbox_connectors.definition import Kafka
 from outbox_connectors.errors import ExitCode
 from outbox_pipeline import tail as reading
 from outbox_pipeline.cli import Invocation, output, pass_invocation
+from outbox_pipeline.standard_output import reader_gone
 
 
 @click.command()
@@ -39,7 +40,8 @@ def tail(
     """Print the events that arrive on Kafka: time, topic, key, type, id, payload.
 
     Joins no consumer group and commits nothing, so no consumer is disturbed. Control characters
-    are escaped, bytes that are not UTF-8 are shown as hex. Ctrl-C ends it.
+    are escaped, bytes that are not UTF-8 are shown as hex. Ctrl-C ends it, and so does a reader
+    that leaves, as `head` does, with the next record; the exit code is 0 then.
 
     With --json each record is one JSON object on a line of its own.
     """
@@ -56,6 +58,8 @@ def tail(
                 else:
                     output.line("  ".join(reading.row(arrived)))
                 shown += 1
+                if reader_gone():
+                    return ExitCode.OK
     except KeyboardInterrupt:
         return ExitCode.OK
     if limit is not None and shown < limit:

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 from typing import Self
 
+from outbox_connectors.http_port import REQUEST_SECONDS, HttpPort
 from outbox_pipeline.errors import Failed, UsageError
 from outbox_pipeline.watch import document, metrics, page
 from outbox_pipeline.watch.keeper import Keeper
@@ -20,7 +21,6 @@ JSON = "application/json"
 HTML = "text/html; charset=utf-8"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 PLAIN = "text/plain; charset=utf-8"
-REQUEST_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,13 @@ class Server:
 
     def __init__(self, site: Site, host: str, port: int) -> None:
         try:
-            self._http = ThreadingHTTPServer((host, port), _handler(site))
+            self._http = HttpPort((host, port), _handler(site))
         except OSError as error:
             raise Failed(
                 f"cannot listen on {host}:{port}: {error.strerror or error}",
                 where="--serve",
                 remedy="take another port, or stop what listens there",
             ) from error
-        self._http.daemon_threads = True
         self._thread = threading.Thread(target=self._http.serve_forever, name="serve", daemon=True)
 
     @property
