@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 # What the client gives: bytes from Kafka, str only in messages that a test has built.
 Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 
+# What the client raises for a header whose name is no UTF-8 (confluent-kafka 2.16.1: the former).
+HEADER_ERRORS: Final = (SystemError, UnicodeDecodeError)
+# What a record has in the place of headers that cannot be read; known by identity.
+_UNREADABLE: Final[Headers] = []
+
 
 class Carrier(Protocol):
-    """What of `confluent_kafka.Message` is read here; this package does without Kafka's client."""
+    """What of `confluent_kafka.Message` is used here; this package does without Kafka's client."""
 
     def headers(self) -> Headers | dict[str, str | bytes | None] | None:
         """Give the headers, or raise where a name is no UTF-8."""
 
+    def set_headers(self, value: Headers) -> None:
+        """Replace the headers."""
+
 
 def read_headers(message: Carrier) -> Headers | None:
-    """Read the headers of a record in their order; None where they cannot be read.
+    """Read the headers of a record in their order; None where they cannot be read, however often asked.
 
     A record without headers has an empty list. Never raises for what a stranger wrote: Kafka lets a
     header's name be any bytes, and for one that is not UTF-8 confluent-kafka raises SystemError
@@ -24,9 +32,21 @@ def read_headers(message: Carrier) -> Headers | None:
     """
     try:
         found = message.headers()
-    except (SystemError, UnicodeDecodeError):
+    except HEADER_ERRORS:
+        give_up_headers(message)
+        return None
+    if found is _UNREADABLE:
         return None
     return list(found.items()) if isinstance(found, dict) else found or []
+
+
+def give_up_headers(message: Carrier) -> None:
+    """Remember in a record that its headers cannot be read. To be called wherever the client raised for them.
+
+    Asked a second time, confluent-kafka (2.16.1) gives the list that it had begun: names that could not be
+    decoded are NULL pointers in it, and whatever looks at one ends the process with a segmentation fault.
+    """
+    message.set_headers(_UNREADABLE)
 
 
 def header_value(headers: Headers, name: str, expected_at: int) -> bytes | None:

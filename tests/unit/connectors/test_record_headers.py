@@ -11,17 +11,33 @@ class Unreadable:
 
     def __init__(self, error: type[Exception]) -> None:
         self._error = error
+        self._headers: Headers | None = None
+        self.asked = 0
 
     def headers(self) -> Headers:
-        """Raise, as the client does."""
+        """Raise, as the client does the first time."""
+        if self._headers is not None:
+            return self._headers
+        self.asked += 1
         if self._error is UnicodeDecodeError:
             b"\xff".decode()
         raise self._error("<method 'headers'> returned a result with an exception set")
+
+    def set_headers(self, value: Headers) -> None:
+        """Replace the headers."""
+        self._headers = value
 
 
 @pytest.mark.parametrize("error", [SystemError, UnicodeDecodeError])
 def test_headers_that_the_client_cannot_read_raise_nothing(error: type[Exception]) -> None:
     assert read_headers(Unreadable(error)) is None
+
+
+def test_headers_that_the_client_cannot_read_are_not_asked_for_twice() -> None:
+    """The second answer holds NULL pointers, see `give_up_headers`."""
+    record = Unreadable(SystemError)
+    assert [read_headers(record) for _ in range(3)] == [None, None, None]
+    assert record.asked == 1
 
 
 def test_headers_keep_their_order_and_repetitions() -> None:
