@@ -168,10 +168,16 @@ def bench(broker: Stack, database: Database, pipeline_name: str) -> Bench:
     return make_bench(broker, database, pipeline_name, partitions=3)
 
 
-def make_bench(server: Stack, database: Database, topic: str, partitions: int) -> Bench:
-    """Create a topic, an inbox and a table of effects."""
+def create_topic(server: Stack, topic: str, partitions: int = 1) -> str:
+    """Create a topic and give its name back."""
     admin = administrator({"bootstrap.servers": server.kafka})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(PATIENCE_SECONDS)
+    return topic
+
+
+def make_bench(server: Stack, database: Database, topic: str, partitions: int) -> Bench:
+    """Create a topic, an inbox and a table of effects."""
+    create_topic(server, topic, partitions)
     with database.connect() as conn:
         schema.apply(conn, schema.steps())
         conn.execute(

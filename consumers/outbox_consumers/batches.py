@@ -13,6 +13,7 @@ from outbox_consumers.counters import Counters
 from outbox_consumers.errors import BatchNotCommitted, Failed
 from outbox_consumers.event import Event
 from outbox_consumers.inbox import Claims
+from outbox_consumers.reading import Reader
 from outbox_consumers.session import Session
 from outbox_consumers.source import Source, partition_of
 
@@ -23,10 +24,8 @@ POLL_SECONDS: Final = 0.25
 class Batch:
     """Some records and, inside `transaction`, those of their events that nobody has handled yet."""
 
-    def __init__(
-        self, messages: Sequence[Message], session: Session, claims: Claims, counters: Counters
-    ) -> None:
-        self.events = [Event.of(message) for message in messages]
+    def __init__(self, events: Sequence[Event], session: Session, claims: Claims, counters: Counters) -> None:
+        self.events = events
         self.done = False
         self._session = session
         self._claims = claims
@@ -71,6 +70,7 @@ class Batches:
         source: Source,
         session: Session,
         claims: Claims,
+        reader: Reader,
         counters: Counters,
         *,
         max_size: int,
@@ -81,6 +81,7 @@ class Batches:
         self._source = source
         self._session = session
         self._claims = claims
+        self._reader = reader
         self._counters = counters
         self._max_size = max_size
         self._wait = wait
@@ -93,8 +94,9 @@ class Batches:
             messages = self._gather()
             if not messages:
                 continue
+            events = [self._reader.event(message) for message in messages]
             for _ in range(ROUNDS):
-                batch = Batch(messages, self._session, self._claims, self._counters)
+                batch = Batch(events, self._session, self._claims, self._counters)
                 yield batch
                 if batch.done or self._stopping():
                     break

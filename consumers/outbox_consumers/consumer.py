@@ -30,11 +30,13 @@ from outbox_consumers.errors import UsageError
 from outbox_consumers.event import Event
 from outbox_consumers.fleet import Address, Fleet, Role, fill
 from outbox_consumers.health import Health, State, Watched
+from outbox_consumers.identity import ID_HEADER, TYPE_HEADER, Naming
 from outbox_consumers.inbox import DEFAULT_TABLE, Inbox
 from outbox_consumers.letter_topic import LetterTopic
 from outbox_consumers.loop import Loop, Pace
 from outbox_consumers.outage import Outside
 from outbox_consumers.parked import Parked
+from outbox_consumers.reading import Reader
 from outbox_consumers.retry import RetryStrategy
 from outbox_consumers.routes import (
     AsyncBatchHandler,
@@ -47,12 +49,14 @@ from outbox_consumers.routes import (
     Routes,
     Stale,
     Unknown,
+    Untyped,
 )
 from outbox_consumers.session import Database, Session, located
 from outbox_consumers.settings import Start, checked, poll_budget
 from outbox_consumers.source import Source
 from outbox_consumers.topic_retention import retentions
 from outbox_consumers.trial import Result
+from outbox_consumers.unscoped import ScopedClaims, checked_topics
 from outbox_consumers.upcasts import Upcast
 
 log = logging.getLogger("outbox_consumers")
@@ -85,6 +89,15 @@ class Consumer:
     names a topic, copied there. `unknown` says what to do with event types that have no handler, `stale`
     with events whose ids are from before what the inbox still remembers.
 
+    `type_header` and `id_header` name the headers that carry an event's type and id. `untyped` says what to
+    do with records that have no type: "stop" ends the consumer as long as no record since its start has had
+    one, and later does with them what `unknown` says.
+
+    An id that is no UUID is unique only within its source, and that is its topic unless `id_scope` says
+    otherwise: a name for the ids of all topics, or of some, {"orders": "shop", "payments": "shop"}.
+    `unscoped_ids` names the topics whose events were handled by a version that did not know this, so that
+    they are recognised; () for none. Where it is not given, meeting such an id ends the consumer.
+
     Times are in seconds. `lock_timeout` bounds the wait for another transaction's claim or row,
     `idle_timeout` how long a frozen process may hold its own. `commit_timeout` matters with
     group.protocol=consumer only: a member whose offset commits are not taken for so long takes no more
@@ -111,6 +124,11 @@ class Consumer:
         start: Start = "earliest",
         unknown: Unknown = "skip",
         stale: Stale = "dead_letter",
+        untyped: Untyped = "stop",
+        type_header: str = TYPE_HEADER,
+        id_header: str = ID_HEADER,
+        id_scope: str | Mapping[str, str] | None = None,
+        unscoped_ids: Sequence[str] | None = None,
         dead_letter: str | None = None,
         dead_letter_limit: DeadLetterLimit | None = None,
         lock_timeout: float = 10.0,
@@ -130,7 +148,9 @@ class Consumer:
         self._settings = checked(kafka, name=name, batch_size=batch_size, start=start)
         self._database = Database(Secret(dsn), name, table, lock_timeout, idle_timeout, pooler=pooler)
         self._pace = Pace(batch_size, poll_budget(self._settings), retry or RetryStrategy())
-        self._routes = Routes(unknown, stale)
+        self._routes = Routes(unknown, stale, untyped)
+        self._naming = Naming(id_header, type_header, {} if id_scope is None else id_scope)
+        self._unscoped_ids = checked_topics(unscoped_ids)
         self._commit_timeout = commit_timeout
         self._limit = dead_letter_limit or DeadLetterLimit()
         self._letter_topic = dead_letter
@@ -278,14 +298,15 @@ class Consumer:
         self._stop.clear()
         database = located(self._database)
         session = Session(database)
-        source = self._source()
+        source, reader = self._source(), self._reader(self._routes)
         try:
             session.open()
             source.open()
             yield Batches(
                 source,
                 session,
-                Inbox(self.name, database.table, database.begin),
+                self._claims(database, reader),
+                reader,
                 self.counters,
                 max_size=max_size,
                 wait=wait,
@@ -300,6 +321,13 @@ class Consumer:
     def _source(self) -> Source:
         return Source(self._settings, self.topics, self.counters, self._commit_timeout, self._outside.clock)
 
+    def _reader(self, routes: Routes) -> Reader:
+        return Reader(routes, self._naming, self.counters)
+
+    def _claims(self, database: Database, reader: Reader) -> ScopedClaims:
+        inbox = Inbox(self.name, database.table, database.begin)
+        return ScopedClaims(inbox, self.name, database.table, self._unscoped_ids, reader.seen)
+
     def _loop(self, source: Source, session: Session, deaths: Deaths, database: Database) -> Loop:
         name, table = self.name, database.table
         copies = None
@@ -307,10 +335,11 @@ class Consumer:
             copies = LetterTopic(self._settings, self._letter_topic, str(self._settings["group.id"]))
         letters = DeadLetters(name, table, Limiter(self._limit), copies)
         window = functools.partial(retention.window_start, table=table)
-        books = Books(Inbox(name, table, database.begin), letters, Parked(name, table), window)
         counters, outside = self.counters, self._outside
         routes = self._traced_routes()
-        effects = Effects(session, books, routes, counters)
+        reader = self._reader(routes)
+        books = Books(self._claims(database, reader), letters, Parked(name, table), window)
+        effects = Effects(session, books, reader, counters)
         drain = Drain(session, books, routes, counters, self._pace.retry, outside.chance)
         return Loop(source, session, effects, drain, deaths, self._pace, counters, self._state, outside)
 

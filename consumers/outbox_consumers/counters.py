@@ -12,6 +12,7 @@ class Counters:
     processed: int = 0  # effects committed
     duplicates: int = 0  # seen before, nothing done
     skipped: int = 0  # no handler for the type
+    untyped: int = 0  # left out, since the record names no type
     stale: int = 0  # older than the inbox remembers
     rejected: int = 0  # the handler said Reject
     dead_letters: int = 0  # given up: rejected, or failed too often
@@ -21,7 +22,8 @@ class Counters:
     transient: int = 0  # database errors that pass by themselves
     batches: int = 0  # transactions that held a whole batch
     singles: int = 0  # transactions for one event, to find a bad one
-    without_id: int = 0  # records without an id header
+    without_id: int = 0  # records without an id, or with one that identifies nothing
+    falling_ids: int = 0  # numbers that are lower than one before them in their partition
     revoked: int = 0  # partitions taken away, with and without notice
     fenced: int = 0  # offsets not stored, since the partition was gone
     commit_errors: int = 0  # Kafka refused an offset commit

@@ -11,15 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
+from uuid import UUID
 
 import psycopg
 from confluent_kafka import Message
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
+from outbox_connectors.record_headers import Headers
 from outbox_consumers import sql
 from outbox_consumers.errors import TooManyDeadLetters
-from outbox_consumers.event import TYPE_HEADER, Event, Headers, header, headers_of
+from outbox_consumers.event import Event
 
 MAX_ERROR_CHARACTERS: Final = 8192
 
@@ -120,21 +122,33 @@ class DeadLetters:
 def row(consumer: str, event: Event, trouble: Trouble, error: str) -> dict[str, object]:
     """Give the columns that an event is kept in, its bytes untouched."""
     topic, partition, offset = event.position
-    kind = header(headers_of(event.message), TYPE_HEADER, 1) or b""
     return {
         "consumer": consumer,
         "event_id": event.id,
-        "event_type": kind.decode("utf-8", "backslashreplace").replace("\0", "\\x00"),
+        "event_type": (event.raw_type or b"").decode("utf-8", "backslashreplace").replace("\0", "\\x00"),
         "topic": topic,
         "partition": partition,
         "offset": offset,
         "key": event.message.key(),
         "payload": event.message.value(),
-        "headers": Jsonb([[name, _json(value)] for name, value in headers_of(event.message)]),
+        "headers": Jsonb([[name, _json(value)] for name, value in event.record_headers]),
         "attempts": trouble.attempts,
         "first_failed_at": trouble.since or datetime.now(UTC),
-        "error": error.replace("\0", "\\x00")[:MAX_ERROR_CHARACTERS],
+        "error": storable(error),
     }
+
+
+def storable(error: str) -> str:
+    """Cut and escape the text of an error so that PostgreSQL takes it: no NUL, no lone surrogate."""
+    text = error[:MAX_ERROR_CHARACTERS].replace("\0", "\\x00")
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def event_of(found: dict[str, Any]) -> Event:
+    """Make the event again that a row was made of, under the id and the type that it has there."""
+    identifier = found["event_id"]
+    packed = identifier.bytes if isinstance(identifier, UUID) else bytes(identifier)
+    return Event.kept(message_of(found), packed, found["event_type"])
 
 
 def message_of(found: dict[str, Any]) -> Message:

@@ -9,7 +9,7 @@ from outbox_consumers.counters import Counters
 from outbox_consumers.dead_letter import Trouble, describe
 from outbox_consumers.effects import Books
 from outbox_consumers.errors import Reject, Skip, SwallowedDatabaseError
-from outbox_consumers.event import TYPE_HEADER, about, header, headers_of
+from outbox_consumers.event import about
 from outbox_consumers.parked import ParkedEvent
 from outbox_consumers.retry import TRANSIENT, RetryStrategy, is_transient
 from outbox_consumers.routes import Route, Routes
@@ -72,7 +72,10 @@ class Drain:
         return True
 
     def _route(self, parked: ParkedEvent) -> Route:
-        route = self._routes.find(header(headers_of(parked.event.message), TYPE_HEADER, 1))
+        kind = parked.event.raw_type
+        if kind is None:
+            raise Reject("the record names no event type that can be read")
+        route = self._routes.find(kind)
         if route is None:
             raise Reject("no handler for this event type any more")
         parked.event._route = route

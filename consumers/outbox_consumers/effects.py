@@ -15,11 +15,11 @@ from confluent_kafka import Message
 from outbox_consumers.counters import Counters
 from outbox_consumers.dead_letter import DeadLetters, Trouble
 from outbox_consumers.errors import Reject, Skip, TransactionEndedByHandler
-from outbox_consumers.event import ID_HEADER, TYPE_HEADER, Event, about, header, headers_of, pack
+from outbox_consumers.event import Event, about
 from outbox_consumers.inbox import Claims
 from outbox_consumers.parked import Parked
-from outbox_consumers.retention import is_stale
-from outbox_consumers.routes import Route, Routes
+from outbox_consumers.reading import Reader
+from outbox_consumers.routes import Route
 from outbox_consumers.session import Session, Status
 
 log = logging.getLogger("outbox_consumers")
@@ -50,15 +50,14 @@ class Effects:
     Neither a claim nor an effect stands unless the commit was proven.
     """
 
-    def __init__(self, session: Session, books: Books, routes: Routes, counters: Counters) -> None:
+    def __init__(self, session: Session, books: Books, reader: Reader, counters: Counters) -> None:
         self._session = session
         self._books = books
         self._claims = books.claims
         self._dead_letters = books.dead_letters
         self._parked = books.parked
-        self._routes = routes
+        self._reader = reader
         self._counters = counters
-        self._window = b""  # ids below it are forgotten
         self.pipelines = True  # off: handlers of a batch wait for each statement's answer
 
     def expect_duplicates(self) -> None:
@@ -67,49 +66,15 @@ class Effects:
 
     def look_at_window(self) -> None:
         """Read what the inbox has forgotten."""
-        self._window = self._books.window(self._session.connection())
+        self._reader.forget_below(self._books.window(self._session.connection()))
 
     def read(self, messages: Sequence[Message]) -> list[Event]:
-        """Make events of the records that have a handler, in order."""
-        handlers, window, new = self._routes.by_type, self._window, Event.__new__
-        events: list[Event] = []
-        for message in messages:
-            headers = message.headers()
-            # Our own records, spelled out: this runs for every event of a bulk consumer.
-            if headers.__class__ is list and len(headers) > 1 and headers[1][0] == TYPE_HEADER:
-                route = handlers.get(headers[1][1])
-                first, text = headers[0]
-                if route is not None and first == ID_HEADER and text.__class__ is bytes and len(text) == 36:
-                    event = new(Event)
-                    event.message = message
-                    event.packed_id = packed = pack(text)
-                    event._route = route
-                    if packed >= window or self._keep_stale(event):
-                        events.append(event)
-                    continue
-            self._read_foreign(message, events)
-        return events
+        """Make events of the records that have a handler, in order. Raises UntypedRecords."""
+        return self._reader.read(messages)
 
-    def _keep_stale(self, event: Event) -> bool:
-        """Send an event from before the inbox's window where the consumer wants it; False: skip it."""
-        if self._routes.trusts_stale or not is_stale(event.packed_id, self._window):
-            return True
-        self._counters.stale += 1
-        if self._routes.stale is None:
-            return False
-        event._route = self._routes.stale
-        return True
-
-    def _read_foreign(self, message: Message, events: list[Event]) -> None:
-        """Make the event of a record that is not laid out as the outbox does it, or has no handler."""
-        route = self._routes.find(header(headers_of(message), TYPE_HEADER, 1))
-        if route is not None:
-            event = Event.of(message)
-            event._route = route
-            if not event.has_own_id:
-                self._note_missing_id(event)
-            if event.packed_id >= self._window or self._keep_stale(event):
-                events.append(event)
+    def count_skipped(self, messages: Sequence[Message], count: int) -> None:
+        """Count records that are done without an event of theirs: `count` of these."""
+        self._reader.count_skipped(messages, count)
 
     def together(self, events: Sequence[Event], late: Callable[[], bool]) -> int:
         """Apply a batch in one transaction and say how many of its events, from the front, are done.
@@ -299,16 +264,6 @@ class Effects:
         # events that nobody has handled yet; they must not look handled.
         if left and self._session.status() == Status.IDLE:
             self._claims.give_back(cursor, left)
-
-    def _note_missing_id(self, event: Event) -> None:
-        if not self._counters.without_id:
-            log.warning(
-                "%r has no id header: it is recognised when Kafka delivers it again, "
-                "but not when its producer sends it twice",
-                event,
-                extra=about(event),
-            )
-        self._counters.without_id += 1
 
 
 class _Progress:

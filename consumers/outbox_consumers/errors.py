@@ -14,7 +14,9 @@ OutboxError                            exit code
     ├── NotDelivered                   1  the dead-letter topic does not take a letter; tried again
     ├── Stopped                        1  an event failed whose handler says on_failure="stop"
     │   ├── TooManyDeadLetters         1  one event after the other is given up
-    │   └── UnknownEventType           1  no handler, and unknown="fail"
+    │   ├── UndeclaredIds              1  the inbox knows an id that is no UUID, but not from which source
+    │   ├── UnknownEventType           1  no handler, and unknown="fail"
+    │   └── UntypedRecords             1  no record so far has an event type
     └── UnprovenTransaction            1  nobody can say that the effects are committed
         ├── SwallowedDatabaseError     1  a handler caught a database error and went on
         └── TransactionEndedByHandler  1  a handler committed or rolled back
@@ -44,10 +46,12 @@ __all__ = [
     "SwallowedDatabaseError",
     "TooManyDeadLetters",
     "TransactionEndedByHandler",
+    "UndeclaredIds",
     "UnknownEventType",
     "UnprovenTransaction",
     "Unreachable",
     "UnreadablePayload",
+    "UntypedRecords",
     "UsageError",
 ]
 
@@ -86,6 +90,17 @@ class TooManyDeadLetters(Stopped):
 
 class UnknownEventType(Stopped):
     """An event of a type that has no handler, and the consumer says unknown="fail"."""
+
+
+class UntypedRecords(Stopped):
+    """No record so far has an event type: it stands in another header, and skipping would lose them all."""
+
+
+class UndeclaredIds(Stopped):
+    """An id that is no UUID is in the inbox as an earlier version stored it, without saying of which source.
+
+    Handling the event could repeat its effect, leaving it out could lose it: `unscoped_ids` decides.
+    """
 
 
 class NotDelivered(Failed):

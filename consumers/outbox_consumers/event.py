@@ -7,67 +7,29 @@ consumer a third of its throughput (measured), so all of it waits in the Kafka r
 from __future__ import annotations
 
 import json
-from binascii import unhexlify
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias
-from uuid import UUID, uuid5
+from typing import Any, Final
+from uuid import UUID
 
 from confluent_kafka import Message
 
 from outbox_connectors.record import time_text
+from outbox_connectors.record_headers import Headers, header_value, read_headers
 from outbox_consumers.errors import UnreadablePayload
+from outbox_consumers.identity import ID_HEADER, TYPE_HEADER, USUAL, Naming, identify, position_id, type_of
 
-ID_HEADER: Final = "id"
-TYPE_HEADER: Final = "event_type"
-
-# Namespaces of the ids we have to derive. Changing them would make old events look new.
-_TEXT_IDS: Final = UUID("0b8f6a52-9d0c-5c57-8f0c-5e4ce0a9a1d4")
-_POSITION_IDS: Final = UUID("7a0f3a7e-3d5b-5f0e-9a4b-3f1f0c1f2b6d")
-
-# What the client gives: bytes from Kafka, str only in messages that a test has built.
-Headers: TypeAlias = list[tuple[str, str | bytes | None]]
-
-
-def headers_of(message: Message) -> Headers:
-    """Read the headers of a record in their order; a record without any has an empty list."""
-    found = message.headers()
-    return list(found.items()) if isinstance(found, dict) else found or []
-
-
-def header(headers: Headers, name: str, expected_at: int) -> bytes | None:
-    """Find the first header of that name, looking first where our own records have it."""
-    if len(headers) > expected_at and headers[expected_at][0] == name:
-        value = headers[expected_at][1]
-    else:
-        value = next((value for found, value in headers if found == name), None)
-    return value.encode() if isinstance(value, str) else value
-
-
-def pack(text: bytes) -> bytes:
-    """Turn the text of an id into the 16 bytes the inbox stores.
-
-    An id that is no UUID becomes a UUIDv5 of its text: the same text is always the same id.
-    """
-    try:
-        packed = unhexlify(text.replace(b"-", b""))
-    except ValueError:
-        packed = b""
-    return packed if len(packed) == 16 else uuid5(_TEXT_IDS, text.decode("utf-8", "backslashreplace")).bytes
-
-
-def position_id(topic: str, partition: int, offset: int) -> bytes:
-    """Derive an id for a record that carries none: protects from redelivery of this record only."""
-    return uuid5(_POSITION_IDS, f"{topic}/{partition}/{offset}").bytes
+# What a record of ours that was read in a hurry has not been asked for yet.
+_NOT_READ: Final[Any] = object()
 
 
 def about(event: Event, attempt: int | None = None) -> dict[str, object]:
     """Give what a log line about an event carries as `extra`: which it is, where it lies, how often tried."""
     topic, partition, offset = event.position
-    kind, key = header(headers_of(event.message), TYPE_HEADER, 1), event.message.key()
+    key = event.message.key()
     return {
         "event_id": str(event.id),
-        "event_type": (kind or b"").decode(errors="backslashreplace"),
+        "event_type": (event.raw_type or b"").decode(errors="backslashreplace"),
         "aggregate": None if key is None else key.decode(errors="backslashreplace"),
         "attempt": event.attempt if attempt is None else attempt,
         "topic": topic,
@@ -79,15 +41,18 @@ def about(event: Event, attempt: int | None = None) -> dict[str, object]:
 class Event:
     """One event. A handler reads it; a test builds it: `Event("OrderPlaced", {"total": 5}, key="42")`.
 
-    `has_own_id` is False for a record without an id header: such an event is recognised when Kafka
-    delivers the same record again, but not when its producer sends it twice.
+    `has_own_id` is False for a record without an id, or with one that identifies nothing (empty, blank,
+    `null`, the nil UUID): such an event is recognised when Kafka delivers the same record again, but not
+    when its producer sends it twice.
     """
 
-    __slots__ = ("_attempt", "_data", "_route", "message", "packed_id")
+    __slots__ = ("_attempt", "_data", "_raw_type", "_route", "id_text", "message", "packed_id")
 
     message: Message
     packed_id: bytes
+    id_text: bytes  # of an id that is no UUID; a consumer sets it for no other event
     _attempt: int
+    _raw_type: bytes | None  # not set where the type stands in the usual header
     _data: Any
     _route: Any  # the consumer's own: the handler it has chosen
 
@@ -106,7 +71,7 @@ class Event:
         offset: int = 0,
     ) -> None:
         """Build an event for a unit test. A consumer makes its events from Kafka records."""
-        packed = id.bytes if id else position_id(topic, partition, offset)
+        packed = id.bytes if id and id.int else position_id(topic, partition, offset)
         record: Headers = [
             (ID_HEADER, str(UUID(bytes=packed)).encode()),
             (TYPE_HEADER, type.encode()),
@@ -119,28 +84,47 @@ class Event:
         self.packed_id = packed
 
     @classmethod
-    def of(cls, message: Message) -> Event:
-        """Make the event of a Kafka record without decoding more than its id."""
+    def of(cls, message: Message, naming: Naming = USUAL) -> Event:
+        """Make the event of a Kafka record without decoding more than its id and type. Raises nothing.
+
+        A record whose headers cannot be read has no type, and the id of its position.
+        """
         event = cls.__new__(cls)
         event.message = message
-        text = header(headers_of(message), ID_HEADER, 0)
-        event.packed_id = pack(text) if text is not None else position_id(*event.position)
+        headers = read_headers(message) or []
+        event._raw_type = type_of(headers, naming)
+        identity = identify(headers, event.position, naming)
+        event.packed_id = identity.packed
+        if identity.text:
+            event.id_text = identity.text
+        return event
+
+    @classmethod
+    def kept(cls, message: Message, packed_id: bytes, event_type: str) -> Event:
+        """Make an event again that was kept in a table, under the id and type that it had there."""
+        event = cls.__new__(cls)
+        event.message = message
+        event.packed_id = packed_id
+        event._raw_type = event_type.encode() or None
         return event
 
     def __repr__(self) -> str:
         topic, partition, offset = self.position
-        kind = (self._header(TYPE_HEADER, 1) or b"").decode(errors="backslashreplace")
+        kind = (self.raw_type or b"").decode(errors="backslashreplace")
         return f"<Event {kind} {self.id} {topic}/{partition}/{offset}>"
 
     @property
     def id(self) -> UUID:
-        """The id its writer gave it: the same on every delivery, replay and redrive."""
+        """The id its writer gave it: the same on every delivery, replay and redrive.
+
+        Derived from text and scope where the writer's id is no UUID.
+        """
         return UUID(bytes=self.packed_id)
 
     @property
     def has_own_id(self) -> bool:
         """Whether the record carries an id, see `Event`."""
-        return self._header(ID_HEADER, 0) is not None
+        return self.packed_id != position_id(*self.position)
 
     @property
     def attempt(self) -> int:
@@ -153,7 +137,13 @@ class Event:
     @property
     def type(self) -> str:
         """What happened, for example `OrderPlaced`. Empty for a record that does not say."""
-        return self._text(TYPE_HEADER, 1) or ""
+        return _decoded("the event type", self.raw_type) or ""
+
+    @property
+    def raw_type(self) -> bytes | None:
+        """The type as it stands in the record; None for a record that names none."""
+        found = getattr(self, "_raw_type", _NOT_READ)
+        return type_of(self.record_headers, USUAL) if found is _NOT_READ else found
 
     @property
     def version(self) -> int:
@@ -186,7 +176,10 @@ class Event:
         value = self.message.value()
         try:
             data = None if value is None else json.loads(value)
-        except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are both ValueErrors
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
             raise UnreadablePayload(f"the payload of {self!r} is no JSON: {error}") from None
         self._data = data if data is None else self._upcast(data)
         return self._data
@@ -241,14 +234,14 @@ class Event:
         value = self._header("headers", 7)
         try:
             found = json.loads(value) if value else {}
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UnreadablePayload(f"header headers of {self!r} is no JSON: {error}") from None
         return found if isinstance(found, dict) else {}
 
     @property
     def record_headers(self) -> Headers:
-        """Every header of the Kafka record, as it came."""
-        return headers_of(self.message)
+        """Every header of the Kafka record, as it came; empty when a name is not UTF-8."""
+        return read_headers(self.message) or []
 
     @property
     def position(self) -> tuple[str, int, int]:
@@ -257,11 +250,14 @@ class Event:
         return message.topic() or "", message.partition() or 0, message.offset() or 0
 
     def _header(self, name: str, expected_at: int) -> bytes | None:
-        return header(headers_of(self.message), name, expected_at)
+        return header_value(self.record_headers, name, expected_at)
 
     def _text(self, name: str, expected_at: int) -> str | None:
-        value = self._header(name, expected_at)
-        try:
-            return None if value is None else value.decode()
-        except UnicodeDecodeError:
-            raise UnreadablePayload(f"header {name} is not UTF-8: {value!r}") from None
+        return _decoded(f"header {name}", self._header(name, expected_at))
+
+
+def _decoded(what: str, value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        raise UnreadablePayload(f"{what} is not UTF-8: {value!r}") from None

@@ -23,6 +23,7 @@ _OUTCOMES: Final = (
     "processed",
     "duplicates",
     "skipped",
+    "untyped",
     "stale",
     "rejected",
     "dead_letters",

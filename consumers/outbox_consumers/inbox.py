@@ -19,7 +19,8 @@ from psycopg.rows import tuple_row
 
 from outbox_consumers import sql
 from outbox_consumers.errors import InboxUnusable, UsageError
-from outbox_consumers.event import Event, pack
+from outbox_consumers.event import Event
+from outbox_consumers.identity import packed_uuid, says_nothing, scoped_id, unscoped_id
 
 DEFAULT_TABLE: Final = "inbox"
 _UUID_OID: Final = 2950
@@ -58,19 +59,28 @@ def cursor_of(conn: psycopg.Connection[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
 
 
 def claim(
-    conn: psycopg.Connection[Any], consumer: str, ids: Iterable[Id], *, table: str = DEFAULT_TABLE
+    conn: psycopg.Connection[Any],
+    consumer: str,
+    ids: Iterable[Id],
+    *,
+    scope: str = "",
+    table: str = DEFAULT_TABLE,
 ) -> set[Id]:
     """Mark events as handled by `consumer` and return those that were not handled before.
 
     Works on the caller's connection inside the caller's transaction and never commits: do the work of
     the returned events in the same transaction. An event whose transaction rolls back is claimable
     again. Waits for another transaction that holds one of the ids, as long as `lock_timeout` allows.
-    An id given twice is returned once; an id that is no UUID is stored as a UUIDv5 of its text.
+    An id given twice is returned once.
 
-    Raises UsageError outside a transaction, InboxUnusable without an inbox table.
+    An id that is no UUID is unique only within its source: `scope` names it, for a topic in the way of
+    `Consumer` the topic's name. Without one it is stored as a UUIDv5 of its text alone.
+
+    Raises UsageError outside a transaction and for an id that identifies nothing (empty, blank, `null`, the
+    nil UUID), InboxUnusable without an inbox table.
     """
     _check_transaction(conn)
-    wanted = _by_packed_id(ids)
+    wanted = _by_packed_id(ids, scope)
     if not wanted:
         return set()
     try:
@@ -81,11 +91,16 @@ def claim(
 
 
 async def claim_async(
-    conn: psycopg.AsyncConnection[Any], consumer: str, ids: Iterable[Id], *, table: str = DEFAULT_TABLE
+    conn: psycopg.AsyncConnection[Any],
+    consumer: str,
+    ids: Iterable[Id],
+    *,
+    scope: str = "",
+    table: str = DEFAULT_TABLE,
 ) -> set[Id]:
     """Do what `claim` does, on an asynchronous connection."""
     _check_transaction(conn)
-    wanted = _by_packed_id(ids)
+    wanted = _by_packed_id(ids, scope)
     if not wanted:
         return set()
     cursor = psycopg.AsyncCursor(conn, row_factory=tuple_row)
@@ -107,8 +122,20 @@ def _claim(consumer: str, table: str, ids: Sequence[bytes]) -> tuple[bytes, dict
     return statement, {"consumer": consumer, "ids": PackedIds.of(ids)}
 
 
-def _by_packed_id(ids: Iterable[Id]) -> dict[bytes, Id]:
-    return {value.bytes if isinstance(value, UUID) else pack(value.encode()): value for value in ids}
+def _by_packed_id(ids: Iterable[Id], scope: str) -> dict[bytes, Id]:
+    return {_packed(value, scope): value for value in ids}
+
+
+def _packed(value: UUID | str, scope: str) -> bytes:
+    if isinstance(value, UUID) and value.int:
+        return value.bytes
+    text = str(value).encode("utf-8", "backslashreplace")
+    if says_nothing(text):
+        raise UsageError(
+            f"claim() was given the id {str(value)!r}, which identifies nothing",
+            remedy="claim what tells this event from every other",
+        )
+    return (packed_uuid(text) or scoped_id(scope, text)) if scope else unscoped_id(text)
 
 
 def _check_transaction(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:

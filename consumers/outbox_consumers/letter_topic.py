@@ -1,7 +1,8 @@
 """A copy of each dead letter on a Kafka topic, for tools that read such topics.
 
 The record is the original one, key and value untouched; where it came from and why it is here stand in
-headers named, and encoded, as Spring Kafka does, which other tools know: numbers are big-endian.
+headers named, and encoded, as Spring Kafka does, which other tools know: numbers are big-endian. The id that
+the event is known by goes along, so that it keeps it on whatever topic the letter is sent again.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from outbox_connectors.record_headers import Headers
 from outbox_consumers.dead_letter import MAX_ERROR_CHARACTERS, Trouble
 from outbox_consumers.errors import NotDelivered
-from outbox_consumers.event import Event, Headers, headers_of
+from outbox_consumers.event import Event
+from outbox_consumers.identity import LETTER_ID_HEADER
 
 DELIVERY_SECONDS: Final = 5.0
 _PREFIX: Final = "kafka_dlt-"
+_ATTEMPTS: Final = "retry_topic-attempts"
 # What a producer may share with the consumer's properties: how to reach and to trust the brokers.
 _SHARED: Final = ("bootstrap.servers", "client.", "security.", "sasl.", "ssl.", "socket.", "broker.address")
 
@@ -77,12 +81,11 @@ def letter_headers(event: Event, trouble: Trouble, error: BaseException, group: 
         "original-timestamp-type": b"LogAppendTime" if kind == 2 else b"CreateTime",
         "original-consumer-group": group.encode(),
         "exception-fqcn": f"{type(error).__module__}.{type(error).__qualname__}".encode(),
-        "exception-message": str(error)[:MAX_ERROR_CHARACTERS].encode(),
+        "exception-message": str(error)[:MAX_ERROR_CHARACTERS].encode("utf-8", "backslashreplace"),
     }
-    kept = [(name, value) for name, value in headers_of(event.message) if not name.startswith(_PREFIX)]
-    attempts = ("retry_topic-attempts", struct.pack("!i", trouble.attempts))
-    return [
-        *(pair for pair in kept if pair[0] != attempts[0]),
-        *((_PREFIX + n, v) for n, v in own.items()),
-        attempts,
-    ]
+    others: dict[str, bytes] = {
+        _ATTEMPTS: struct.pack("!i", trouble.attempts),
+        LETTER_ID_HEADER: str(event.id).encode(),
+    }
+    kept = [pair for pair in event.record_headers if not (pair[0].startswith(_PREFIX) or pair[0] in others)]
+    return [*kept, *((_PREFIX + name, value) for name, value in own.items()), *others.items()]

@@ -177,7 +177,7 @@ class Loop:
         events = self._effects.read(messages)
         if events:
             return self._together_unless_deadly(messages, events, late)
-        self._counters.skipped += len(messages)
+        self._effects.count_skipped(messages, len(messages))
         self._store(messages)
         return None
 
@@ -207,13 +207,13 @@ class Loop:
     def _after(self, messages: Sequence[Message], events: Sequence[Event], done: int) -> None:
         self._outage.over()
         if done == len(events):
-            self._counters.skipped += len(messages) - len(events)
+            self._effects.count_skipped(messages, len(messages) - len(events))
             self._store(messages)
             self._take = min(self._pace.batch_size, self._take * 2)
             return
         # The budget or a stop cut the batch short. What follows the cut waits in order, due at once.
         cut = next(i for i, message in enumerate(messages) if message is events[done].message)
-        self._counters.skipped += cut - done
+        self._effects.count_skipped(messages[:cut], cut - done)
         self._store(messages[:cut])
         self._backlog.hold_each(messages[cut:], self._outside.clock())
         if self._stopping():

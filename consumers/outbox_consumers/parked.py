@@ -6,6 +6,7 @@ transaction: from then on the parked row, not Kafka, is what guarantees that it 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,9 +15,10 @@ import psycopg
 from psycopg.rows import dict_row
 
 from outbox_consumers import sql
-from outbox_consumers.dead_letter import Trouble, describe, message_of, row
+from outbox_consumers.dead_letter import Trouble, describe, event_of, row
 from outbox_consumers.event import Event
 
+_LONGEST_QUEUE: Final = 2000  # bytes; an index entry holds 2,700 at most, a key may be longer
 _UNTROUBLED: Final = Trouble()
 
 
@@ -31,9 +33,15 @@ class ParkedEvent:
 
 
 def queue_of(event: Event) -> bytes:
-    """Name the queue an event waits in: its topic and key. Events without a key wait alone."""
+    """Name the queue an event waits in: its topic and key. Events without a key wait alone.
+
+    `redrive_dead_letters.sql` names queues in the same way.
+    """
     key = event.message.key()
-    return event.packed_id if key is None else (event.message.topic() or "").encode() + b"\0" + key
+    if key is None:
+        return event.packed_id
+    queue = (event.message.topic() or "").encode() + b"\0" + key
+    return queue if len(queue) <= _LONGEST_QUEUE else hashlib.sha256(queue).digest()
 
 
 class Parked:
@@ -87,7 +95,7 @@ class Parked:
         found = cursor.execute(self._take, {"consumer": self._consumer}).fetchone()
         if found is None:
             return None
-        event = Event.of(message_of(found))
+        event = event_of(found)
         event._attempt = found["attempts"] + 1
         trouble = Trouble(found["attempts"], 0, found["first_failed_at"])
         return ParkedEvent(found["position"], event, found["queue"], trouble)

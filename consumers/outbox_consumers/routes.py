@@ -23,6 +23,7 @@ AsyncBatchHandler: TypeAlias = Callable[[AsyncConnection[Any], Sequence[Event]],
 OnFailure: TypeAlias = Literal["block", "park", "dead_letter", "stop"]
 Unknown: TypeAlias = Literal["skip", "dead_letter", "fail"]
 Stale: TypeAlias = Literal["dead_letter", "process", "skip"]
+Untyped: TypeAlias = Literal["stop", "skip", "dead_letter"]
 
 # For handlers that give up at some time but do not say when.
 DEFAULT_ATTEMPTS: Final = 5
@@ -55,18 +56,26 @@ class Route:
 class Routes:
     """The handlers of one consumer by event type.
 
-    `fallback` takes the types that have none, `stale` the events from before the inbox's window; without
-    one they are skipped.
+    `fallback` takes the types that have none, `untyped` the records without a type, `stale` the events
+    from before the inbox's window; without one they are skipped. `stops_untyped` says that records
+    without a type may not be skipped before there was one with a type.
     """
 
-    def __init__(self, unknown: Unknown = "skip", stale: Stale = "dead_letter") -> None:
+    def __init__(
+        self, unknown: Unknown = "skip", stale: Stale = "dead_letter", untyped: Untyped = "stop"
+    ) -> None:
         if unknown not in get_args(Unknown):
             raise UsageError(f"unknown={unknown!r}", remedy="say skip, dead_letter or fail")
         if stale not in get_args(Stale):
             raise UsageError(f"stale={stale!r}", remedy="say dead_letter, process or skip")
+        if untyped not in get_args(Untyped):
+            raise UsageError(f"untyped={untyped!r}", remedy="say stop, skip or dead_letter")
         self.by_type: dict[object, Route] = {}  # by the header's bytes
         self.upcasts = Upcasts()
         self.fallback = {"skip": None, "dead_letter": _REJECT_UNKNOWN, "fail": _FAIL_UNKNOWN}[unknown]
+        as_unknown = {"skip": None, "dead_letter": _REJECT_UNTYPED, "fail": _FAIL_UNKNOWN}[unknown]
+        self.untyped = {"stop": as_unknown, "skip": None, "dead_letter": _REJECT_UNTYPED}[untyped]
+        self.stops_untyped = untyped == "stop" and as_unknown is None
         self.trusts_stale = stale == "process"
         self.stale = _REJECT_STALE if stale == "dead_letter" else None
 
@@ -124,6 +133,14 @@ def _reject_unknown(conn: Connection[Any], event: Event) -> None:
     raise Reject("no handler for this event type")
 
 
+def _reject_untyped(conn: Connection[Any], event: Event) -> None:
+    raise Reject("the record names no event type")
+
+
+def _reject_unreadable(conn: Connection[Any], event: Event) -> None:
+    raise Reject("the headers of the record cannot be read: the name of one is not UTF-8")
+
+
 def _fail_unknown(conn: Connection[Any], event: Event) -> None:
     raise UnknownEventType(f"no handler for {event!r}", remedy="add one, or skip unknown types")
 
@@ -133,8 +150,10 @@ def _reject_stale(conn: Connection[Any], event: Event) -> None:
 
 
 _REJECT_UNKNOWN: Final = Route("", _reject_unknown, 0, False)
+_REJECT_UNTYPED: Final = Route("", _reject_untyped, 0, False)
 _FAIL_UNKNOWN: Final = Route("", _fail_unknown, 0, False)
 _REJECT_STALE: Final = Route("", _reject_stale, 0, False)
+REJECT_UNREADABLE: Final = Route("", _reject_unreadable, 0, False)
 
 
 def check_signature(function: Callable[..., object], second: str) -> None:

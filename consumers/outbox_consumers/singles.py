@@ -54,7 +54,7 @@ class Singles:
             if failure is not None and not self._given_up(events[0], failure, trouble):
                 return False
         else:
-            self._counters.skipped += 1
+            self._effects.count_skipped([message], 1)
         self._outage.over()
         return True
 

@@ -18,8 +18,9 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, SpanKind, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from outbox_connectors.record_headers import header_value
 from outbox_consumers.errors import Skip
-from outbox_consumers.event import TYPE_HEADER, Event, header, headers_of
+from outbox_consumers.event import Event
 from outbox_consumers.routes import Route
 
 Wrap: TypeAlias = Callable[[Route], Route]
@@ -121,8 +122,8 @@ def _span(
 
 def _context(event: Event) -> Context:
     """Read the trace that the event's writer was in; an empty context when it was in none."""
-    found = headers_of(event.message)
-    values = {name: header(found, name, place) for name, place in _CONTEXT_HEADERS.items()}
+    found = event.record_headers
+    values = {name: header_value(found, name, place) for name, place in _CONTEXT_HEADERS.items()}
     carrier = {name: value.decode(errors="replace") for name, value in values.items() if value}
     return _propagator.extract(carrier, Context())
 
@@ -130,7 +131,7 @@ def _context(event: Event) -> Context:
 def _about(event: Event) -> Attributes:
     """Describe an event. A job that was put in without Kafka has no place there."""
     topic, partition, offset = event.position
-    kind = header(headers_of(event.message), TYPE_HEADER, 1) or b""
+    kind = event.raw_type or b""
     about = {
         "messaging.message.id": str(event.id),
         "outbox.event_type": kind.decode(errors="backslashreplace"),

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from outbox_consumers.errors import Reject, Skip
-from outbox_consumers.event import TYPE_HEADER, Event, header, headers_of
+from outbox_consumers.event import Event
 from outbox_consumers.inbox import claim
 from outbox_consumers.parked import queue_of
 from outbox_consumers.routes import Route, Routes
@@ -36,7 +36,7 @@ def run(
     result = Result()
     parked: set[bytes] = set()
     for event in events:
-        route = routes.find(header(headers_of(event.message), TYPE_HEADER, 1))
+        route = routes.untyped if event.raw_type is None else routes.find(event.raw_type)
         if route is None:
             result.skipped += 1
         elif queue_of(event) in parked:

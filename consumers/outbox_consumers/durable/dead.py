@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from outbox_consumers.dead_letter import Wanted, message_of, values_of
+from outbox_consumers.dead_letter import Wanted, event_of, values_of
 from outbox_consumers.durable import tables
 from outbox_consumers.event import Event
 from outbox_consumers.inbox import cursor_of
@@ -32,7 +32,7 @@ def dead_job(found: dict[str, Any]) -> DeadJob:
     """Make a dead job of its row."""
     return DeadJob(
         found["position"],
-        Event.of(message_of(found)),
+        event_of(found),
         found["attempts"],
         found["first_failed_at"],
         found["last_failed_at"],

@@ -33,10 +33,11 @@ from outbox_consumers.durable.worker import Worker, WorkerSettings
 from outbox_consumers.errors import UsageError
 from outbox_consumers.event import Event
 from outbox_consumers.fleet import Address, Fleet, Role
+from outbox_consumers.identity import ID_HEADER, TYPE_HEADER
 from outbox_consumers.inbox import DEFAULT_TABLE, claim, cursor_of
 from outbox_consumers.outage import Outside
 from outbox_consumers.retry import RetryStrategy
-from outbox_consumers.routes import Stale, Unknown
+from outbox_consumers.routes import Stale, Unknown, Untyped
 from outbox_consumers.session import Database, located
 from outbox_consumers.settings import Start
 from outbox_consumers.upcasts import Upcast
@@ -70,7 +71,8 @@ class DurableInbox:
     `put` wakes the workers with NOTIFY. PostgreSQL lets one such commit through at a time, so a busy
     database may prefer `notify=False`: then a job waits for up to a second.
 
-    Without `kafka` and `topics` it is a job queue: see `put`.
+    `untyped`, `type_header`, `id_header`, `id_scope` and `unscoped_ids` are for what is received from Kafka,
+    as for `Consumer`. Without `kafka` and `topics` it is a job queue: see `put`.
     """
 
     def __init__(
@@ -86,6 +88,11 @@ class DurableInbox:
         start: Start = "earliest",
         unknown: Unknown = "skip",
         stale: Stale = "dead_letter",
+        untyped: Untyped = "stop",
+        type_header: str = TYPE_HEADER,
+        id_header: str = ID_HEADER,
+        id_scope: str | Mapping[str, str] | None = None,
+        unscoped_ids: Sequence[str] | None = None,
         lease: float = 30.0,
         keep: float = 0.0,
         notify: bool = True,
@@ -117,7 +124,8 @@ class DurableInbox:
         if kafka is not None or topics:
             self._receiver = Consumer(
                 name, kafka=kafka or {}, topics=topics, dsn=dsn, table=table, batch_size=batch_size,
-                start=start, unknown=unknown, stale=stale, lock_timeout=lock_timeout,
+                start=start, unknown=unknown, stale=stale, untyped=untyped, type_header=type_header,
+                id_header=id_header, id_scope=id_scope, unscoped_ids=unscoped_ids, lock_timeout=lock_timeout,
             )  # fmt: skip
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ import psycopg
 from psycopg import errors
 from uuid_utils.compat import uuid7
 
-from outbox_consumers.dead_letter import Trouble, message_of, row
+from outbox_consumers.dead_letter import Trouble, event_of, row
 from outbox_consumers.durable import tables
 from outbox_consumers.errors import InboxUnusable, UsageError
 from outbox_consumers.event import Event
@@ -49,6 +49,8 @@ class Job:
             raise UsageError("a job needs a type", remedy='write put(conn, "SendInvoice", ...)')
         if not isinstance(self.key, str):
             raise UsageError(f"key={self.key!r} is no text", remedy="pass str(...) of it")
+        if self.id is not None and not self.id.int:
+            raise UsageError("id is the nil UUID, which identifies nothing", remedy="leave it out")
         if self.priority not in PRIORITIES:
             raise UsageError(f"priority={self.priority}: from -32768 to 32767")
         if self.run_at is not None and self.run_at.tzinfo is None:
@@ -87,7 +89,7 @@ class Leased:
 
 def leased(found: dict[str, Any]) -> Leased:
     """Make what a worker has in hand of the row it has taken."""
-    event = Event.of(message_of(found))
+    event = event_of(found)
     event._attempt = found["attempts"] + 1
     return Leased(
         found["position"], found["taken"], found["attempts"], found["suspect"], found["priority"], event

@@ -23,7 +23,7 @@ from typing import Final
 import psycopg
 from psycopg import errors
 
-from outbox_consumers.dead_letter import describe
+from outbox_consumers.dead_letter import describe, storable
 from outbox_consumers.durable import tables
 from outbox_consumers.durable.counters import WorkCounters
 from outbox_consumers.durable.hand import Hand, Running
@@ -33,7 +33,7 @@ from outbox_consumers.durable.queue import Queue
 from outbox_consumers.durable.routes import Route, Routes
 from outbox_consumers.durable.session import LazyConnection, WorkerSession
 from outbox_consumers.errors import ReadOnlyDatabase, Reject, Skip
-from outbox_consumers.event import TYPE_HEADER, about, header, headers_of
+from outbox_consumers.event import about
 from outbox_consumers.inbox import cursor_of
 from outbox_consumers.outage import Outside
 from outbox_consumers.retry import TRANSIENT, RetryStrategy, is_transient
@@ -47,7 +47,6 @@ TURN_SECONDS: Final = 0.5  # what a worker takes at once is meant to be done aft
 SLOW_SECONDS: Final = 0.01  # a handler that takes longer has a transaction of its own
 GROUP_SECONDS: Final = 0.02  # for which quick handlers share one
 MOST: Final = 200
-_MAX_ERROR: Final = 8192
 _DATABASE: Final = (psycopg.Error, ReadOnlyDatabase)  # the latter while another server takes over
 
 
@@ -177,7 +176,7 @@ class Worker:
 
     def _work(self, job: Leased) -> None:
         """Handle one job and end it, whatever comes of it."""
-        route = self._routes.find(header(headers_of(job.event.message), TYPE_HEADER, 1))
+        route = self._routes.find(job.event.raw_type)
         if route is None:
             self._leave_alone(job)
             return
@@ -284,7 +283,7 @@ class Worker:
         self._session.rollback()
         self._group, jobs = [], self._group
         for at, job in enumerate(jobs):
-            route = self._routes.find(header(headers_of(job.event.message), TYPE_HEADER, 1))
+            route = self._routes.find(job.event.raw_type)
             if route is None or not self.pulse.held():
                 self._give_back(jobs[at:])
                 return
@@ -330,7 +329,7 @@ class Worker:
             return
         self._counters.failed += 1
         attempts = job.attempts + 1
-        text = describe(error).replace("\0", "\\x00")[:_MAX_ERROR]
+        text = storable(describe(error))
         if isinstance(error, Reject) or attempts >= route.max_attempts:
             self._settle(job, lambda conn: self._bury(conn, job, attempts, text))
             return

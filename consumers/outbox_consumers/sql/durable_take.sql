@@ -10,5 +10,5 @@ WHERE position = ANY(ARRAY(
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ))
-RETURNING position, taken, attempts, suspect, priority, event_type, topic, partition, "offset", key, payload,
-          headers
+RETURNING position, taken, attempts, suspect, priority, uuid_send(event_id) AS event_id, event_type, topic,
+          partition, "offset", key, payload, headers

@@ -1,5 +1,6 @@
 -- Lock the first event of a queue that is due and that no other process works on.
-SELECT position, topic, partition, "offset", key, payload, headers, attempts, first_failed_at, queue
+SELECT position, uuid_send(event_id) AS event_id, event_type, topic, partition, "offset", key, payload, headers,
+       attempts, first_failed_at, queue
 FROM {parked} AS p
 WHERE consumer = %(consumer)s
   AND due_at <= now()

@@ -1,0 +1,238 @@
+"""Make events of records, whoever wrote them: find the handler, the type, the id, and what is odd about them.
+
+Nothing in a record can raise here, but a consumer that has never met a record with a type stops: then the
+type stands in another header, and skipping would lose every event.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from confluent_kafka import Message
+
+from outbox_connectors.record_headers import (
+    HEADER_ERRORS,
+    Headers,
+    ask_headers,
+    give_up_headers,
+    read_headers,
+)
+from outbox_consumers.counters import Counters
+from outbox_consumers.errors import UntypedRecords
+from outbox_consumers.event import Event, about
+from outbox_consumers.identity import ID_HEADER, NIL, TYPE_HEADER, Naming, packed_uuid, type_of
+from outbox_consumers.retention import is_stale
+from outbox_consumers.routes import REJECT_UNREADABLE, Route, Routes
+
+log = logging.getLogger("outbox_consumers")
+
+_ABOVE_NIL: Final = NIL + b"\0"  # every other id is above it
+_MOST_NAMES: Final = 20
+_LONGEST_NAME: Final = 80
+_LONGEST_NUMBER: Final = 20  # digits; more are no number of a sequence
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a consumer has met since it started. `derived`: an id that is no UUID."""
+
+    typed: bool = False
+    derived: bool = False
+    untyped_topics: set[str] = field(default_factory=set)
+    falling: set[tuple[str, int]] = field(default_factory=set)
+    highest: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # offset and number
+
+
+class Reader:
+    """Reads the records of one run of a consumer."""
+
+    def __init__(self, routes: Routes, naming: Naming, counters: Counters) -> None:
+        self.seen = Seen()
+        self._routes = routes
+        self._naming = naming
+        self._counters = counters
+        self._window = _ABOVE_NIL
+
+    def forget_below(self, window: bytes) -> None:
+        """Note below which ids the inbox is empty."""
+        self._window = max(window, _ABOVE_NIL)
+
+    def read(self, messages: Sequence[Message]) -> list[Event]:
+        """Make events of the records that have a handler, in order.
+
+        Raises UntypedRecords when none of the records so far has had a type.
+        """
+        handlers, window, new = self._routes.by_type, self._window, Event.__new__
+        usual_type = TYPE_HEADER if self._naming.is_usual else None
+        events: list[Event] = []
+        untyped: Message | None = None
+        for message in messages:
+            try:
+                headers = ask_headers(message)
+            except HEADER_ERRORS:
+                give_up_headers(message)
+                headers = None
+            # Our own records, spelled out: this runs for every event of a bulk consumer.
+            if headers.__class__ is list and len(headers) > 1 and headers[1][0] == usual_type:
+                route = handlers.get(headers[1][1])
+                first, text = headers[0]
+                if route is not None and first == ID_HEADER and text.__class__ is bytes and len(text) == 36:
+                    event = new(Event)
+                    event.message = message
+                    event.packed_id = packed = packed_uuid(text)
+                    event._route = route
+                    if packed >= window:
+                        events.append(event)
+                        continue
+                    if packed and packed != NIL:
+                        if self._keep_stale(event):
+                            events.append(event)
+                        continue
+            untyped = self._read_foreign(message, events) or untyped
+        if not self.seen.typed:
+            self._require_types(events, untyped)
+        return events
+
+    def event(self, message: Message) -> Event:
+        """Make the event of any record, whatever its type, and note what is odd about its id."""
+        event = Event.of(message, self._naming)
+        text = getattr(event, "id_text", b"")
+        if text:
+            self.seen.derived = True
+            self._note_number(event, text)
+        elif not event.has_own_id:
+            self._note_missing_id(event)
+        return event
+
+    def count_skipped(self, messages: Sequence[Message], count: int) -> None:
+        """Count records that are done without a handler: `count` of these, those without a type apart."""
+        untyped = 0
+        if count and self.seen.untyped_topics and self._routes.untyped is None:
+            untyped = sum(self._is_untyped(message) for message in messages)
+        self._counters.untyped += untyped
+        self._counters.skipped += count - untyped
+
+    def _is_untyped(self, message: Message) -> bool:
+        headers = read_headers(message)
+        return headers is not None and type_of(headers, self._naming) is None
+
+    def _keep_stale(self, event: Event) -> bool:
+        """Send an event from before the inbox's window where the consumer wants it; False: skip it."""
+        if self._routes.trusts_stale or not is_stale(event.packed_id, self._window):
+            return True
+        self._counters.stale += 1
+        if self._routes.stale is None:
+            return False
+        event._route = self._routes.stale
+        return True
+
+    def _read_foreign(self, message: Message, events: list[Event]) -> Message | None:
+        """Read a record that is not laid out as the outbox does it, or has no handler.
+
+        Gives it back when it has no type and that may mean that no record has.
+        """
+        headers = read_headers(message)
+        kind = None if headers is None else type_of(headers, self._naming)
+        route: Route | None = REJECT_UNREADABLE
+        if kind is not None:
+            self.seen.typed = True
+            route = self._routes.find(kind)
+        elif headers is not None:
+            self._note_untyped(message, headers)
+            route = self._routes.untyped
+        if route is not None:
+            event = self.event(message)
+            event._route = route
+            if event.packed_id >= self._window or self._keep_stale(event):
+                events.append(event)
+        if kind is not None or headers is None or _is_internal(message, headers):
+            return None
+        return message if self._routes.stops_untyped else None
+
+    def _require_types(self, events: Sequence[Event], untyped: Message | None) -> None:
+        """Stop a consumer that has met records without a type and none with one."""
+        self.seen.typed = any(event.raw_type is not None for event in events)
+        if untyped is None or self.seen.typed:
+            return
+        names = [name for name, _ in read_headers(untyped) or []]
+        likely = [name for name in dict.fromkeys(names) if _may_be_type(name)]
+        named = repr(likely[0]) if len(likely) == 1 else "..."
+        raise UntypedRecords(
+            f"no record so far has an event type: {_place(untyped)} has no header "
+            f"{self._naming.type_header}, {_listed(names)}",
+            remedy=f"say which header it is, Consumer(..., type_header={named}), "
+            'or untyped="skip" or "dead_letter" if these records are none of its events',
+        )
+
+    def _note_untyped(self, message: Message, headers: Headers) -> None:
+        topic = message.topic() or ""
+        if topic in self.seen.untyped_topics:
+            return
+        self.seen.untyped_topics.add(topic)
+        names = _listed([name for name, _ in headers])
+        header = self._naming.type_header
+        log.warning("%s has no event type (header %s), %s", _place(message), header, names)
+
+    def _note_missing_id(self, event: Event) -> None:
+        if not self._counters.without_id:
+            log.warning(
+                "%r has no id (header %s): it is recognised when Kafka delivers it again, "
+                "but not when its producer sends it twice",
+                event,
+                self._naming.id_header,
+                extra=about(event),
+            )
+        self._counters.without_id += 1
+
+    def _note_number(self, event: Event, text: bytes) -> None:
+        """Notice a number that is lower than one before it in its partition."""
+        if not text.isdigit() or len(text) > _LONGEST_NUMBER:
+            return
+        topic, partition, offset = event.position
+        place, number = (topic, partition), int(text)
+        before, highest = self.seen.highest.get(place, (-1, -1))
+        if offset <= before:
+            return  # delivered again
+        self.seen.highest[place] = (offset, max(number, highest))
+        if number >= highest:
+            return
+        self._counters.falling_ids += 1
+        if place not in self.seen.falling:
+            self.seen.falling.add(place)
+            log.warning(
+                "%s has the id %d after %d: two transactions that committed in the other order, or ids that "
+                "started again (RESTART IDENTITY, a restore); then new events are taken for old ones until "
+                "id_scope gives the topic a new scope",
+                _place(event.message), number, highest, extra=about(event),
+            )  # fmt: skip
+
+
+def _is_internal(message: Message, headers: Headers) -> bool:
+    """Say whether a record without a type is no event for certain.
+
+    Heartbeats of Debezium and other internal topics (`__...`), its logical messages (`<prefix>.message`,
+    no headers), and tombstones that only let a compacted topic forget a key.
+    """
+    topic = message.topic() or ""
+    return topic.startswith("__") or (not headers and (message.value() is None or topic.endswith(".message")))
+
+
+def _may_be_type(name: str) -> bool:
+    flat = name.lower().replace("-", "").replace("_", "")
+    return flat.endswith("type") and not flat.endswith("contenttype")
+
+
+def _place(message: Message) -> str:
+    return f"record {message.topic()}/{message.partition()}/{message.offset()}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """List names of headers, which strangers have chosen, in one short line."""
+    if not names:
+        return "it has no headers"
+    shown = ", ".join(ascii(name[:_LONGEST_NAME])[1:-1] for name in names[:_MOST_NAMES])
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"its headers are {shown}{more}"
