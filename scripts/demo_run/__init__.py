@@ -1,1 +1,1 @@
-"""The demo: a shop writes, billing consumes, processes are killed, and a ledger compares the ids."""
+"""The demo: a shop writes orders, billing consumes them, processes are killed, event ids are compared."""

@@ -13,82 +13,84 @@ from typing import NoReturn
 
 import psycopg
 
-from demo_run.ledger import Ledger, table
-from demo_run.places import Places
-from demo_run.roads import DEFINITION, ROOT, Broken, Compose, Local, Road
-from demo_run.story import Progress, Say, Story
+from demo_run.id_reader import IdReader
+from demo_run.reconciliation import Reconciliation, table
+from demo_run.scenario import Log, RunProgress, Scenario
+from demo_run.stacks import DEFINITION, ROOT, ComposeStack, DemoFailure, DemoStack, LocalStack
 from outbox_connectors import loading
 from outbox_pipeline.errors import OutboxError
 
 ORDERS = 10_000
 BATCH = 10  # orders in a transaction
-RATE = 50  # transactions a second, so that there is something to see
-PATIENCE_SECONDS = 180.0  # without any movement
+RATE = 50  # transactions a second, slow enough to follow on the screen
+STALL_SECONDS = 180.0  # give up when no order was written or invoiced for so long
 
 
 def main() -> int:
-    """Run the demo; 0 when the ledger holds."""
+    """Run the demo. Returns 0 when every order has exactly one invoice, else 1."""
     options = _options()
     signal.signal(signal.SIGTERM, _interrupt)
     started = time.monotonic()
 
-    def say(text: str) -> None:
+    def log(text: str) -> None:
         print(f"{time.monotonic() - started:5.0f} s  {text}", flush=True)
 
-    road: Road = Compose() if options.stack == "compose" else Local(options.name)
+    stack: DemoStack = ComposeStack() if options.stack == "compose" else LocalStack(options.name)
     try:
-        return _demo(road, options.orders, say)
-    except (Broken, OutboxError, psycopg.Error) as error:
+        return _demo(stack, options.orders, log)
+    except (DemoFailure, OutboxError, psycopg.Error) as error:
         print(f"demo: failed: {' '.join(str(error).split())}", flush=True)
     except KeyboardInterrupt:
         print("demo: interrupted", flush=True)
     finally:
-        road.stop_applications()
+        stack.stop_applications()
     return 1
 
 
-def _demo(road: Road, orders: int, say: Say) -> int:
-    say("starting PostgreSQL, Kafka and Kafka Connect, and provisioning the pipeline")
-    road.up()
-    definition = loading.load(ROOT / DEFINITION, road.environ)
-    say("starting billing, which writes an invoice for each order")
-    road.start_billing()
-    places = Places.open(road.environ, definition)
+def _demo(stack: DemoStack, orders: int, log: Log) -> int:
+    log("starting PostgreSQL, Kafka and Kafka Connect, and provisioning the pipeline")
+    stack.up()
+    definition = loading.load(ROOT / DEFINITION, stack.environ)
+    log("starting billing, which writes one invoice per order")
+    stack.start_billing()
+    reader = IdReader.open(stack.environ, definition)
     try:
-        say(f"starting the shop: {orders:,} orders, and some that are rolled back ({places.run})")
-        shop = road.start_shop(
-            *("--orders", str(orders), "--batch", str(BATCH), "--rate", str(RATE), "--run", places.run)
+        log(f"starting the shop: {orders:,} orders, plus some that are rolled back ({reader.run})")
+        shop = stack.start_shop(
+            *("--orders", str(orders), "--batch", str(BATCH), "--rate", str(RATE), "--run", reader.run)
         )
         try:
-            came = Story(road, places, Progress(orders), say).run(shop, PATIENCE_SECONDS)
+            complete = Scenario(stack, reader, RunProgress(orders), log).run(shop, STALL_SECONDS)
         finally:
-            _end(shop)
-        say("every order has its invoice; comparing the ids" if came else "comparing the ids all the same")
-        road.stop_applications()
-        places.read_topics_to_the_end()
-        ledger = Ledger(orders, places.written(), places.delivered, places.claimed(), places.applied())
+            _terminate(shop)
+        log("every order has its invoice; comparing the ids" if complete else "comparing the ids anyway")
+        stack.stop_applications()
+        reader.read_topics_to_the_end()
+        result = Reconciliation(
+            orders, reader.written(), reader.delivered, reader.claimed(), reader.applied()
+        )
     finally:
-        places.close()
-    _show(ledger, road)
-    return 0 if ledger.holds else 1
+        reader.close()
+    _print_result(result, stack)
+    return 0 if result.passed else 1
 
 
-def _show(ledger: Ledger, road: Road) -> None:
+def _print_result(result: Reconciliation, stack: DemoStack) -> None:
     print()
-    for line in table(ledger.rows(), ("ids of this run", "distinct", "repeated")):
+    for line in table(result.rows(), ("ids of this run", "distinct", "repeated")):
         print(f"    {line}")
     print()
-    for complaint in ledger.complaints():
-        print(f"    {complaint}")
-    if ledger.holds:
-        print(f"    {ledger.redelivered:,} records came again after the kills; the inbox absorbed them.")
+    for problem in result.problems():
+        print(f"    {problem}")
+    if result.passed:
+        print(f"    {result.redelivered:,} records were redelivered after the kills; the inbox ignored them.")
     print("\nThe stack is left running. Try next:\n")
-    for command in road.next_commands():
+    for command in stack.next_commands():
         print(f"    {command}")
-    print(f"\n{ledger.last_line()}", flush=True)
+    print(f"\n{result.last_line()}", flush=True)
 
 
-def _end(shop: subprocess.Popen[bytes]) -> None:
+def _terminate(shop: subprocess.Popen[bytes]) -> None:
     if shop.poll() is None:
         shop.terminate()
         shop.wait()
@@ -97,18 +99,21 @@ def _end(shop: subprocess.Popen[bytes]) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/demo",
-        description="Send orders through the whole road, kill processes on the way, compare the ids.",
+        description="Send orders through the pipeline, kill processes meanwhile, compare the event ids.",
     )
-    parser.add_argument("--stack", choices=("local", "compose"), default="local", help="default: local")
+    parser.add_argument(
+        "--stack", choices=("local", "compose"), default="local", help="where to run (default: local)"
+    )
     local = os.environ.get("OUTBOX_STACK", "local")
-    parser.add_argument("--name", default=local, help=f"with --stack local: which one (default: {local})")
-    parser.add_argument("--orders", type=_count, default=ORDERS, help=f"default: {ORDERS}")
+    parser.add_argument("--name", default=local, help=f"name of the local stack (default: {local})")
+    orders = f"number of orders to commit (default: {ORDERS})"
+    parser.add_argument("--orders", metavar="N", type=_count, default=ORDERS, help=orders)
     return parser.parse_args()
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError("at least one order")
+        raise argparse.ArgumentTypeError("must be a positive number")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""compose.yaml: what its text must say, and the whole of it brought up where a Docker engine answers."""
+"""compose.yaml: rules for its text, and the whole project started where a Docker engine answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from compose_trial.project import container, documents, engine_trouble, port_variables
+from compose_test.project import container, documents, engine_problem, port_variables
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "compose.yaml").read_text("utf-8")
@@ -28,7 +28,7 @@ def test_every_port_is_published_to_this_machine_only(name: str) -> None:
 
 
 def test_every_port_can_be_chosen() -> None:
-    """So that two projects, as the trial's and a running one, live side by side."""
+    """So that two projects, as the test's and a running one, live side by side."""
     chosen = port_variables(TEXT)
     published = [port for service in SERVICES.values() for port in service.get("ports", [])]
     assert len(chosen) == len(published)
@@ -114,11 +114,11 @@ def test_ps_is_read_in_both_forms_that_compose_prints() -> None:
     exposed = {"URL": "", "PublishedPort": 0, "TargetPort": 2}
     read = container({**documents(one)[0], "Health": "unhealthy", "Publishers": [published, exposed]})
     assert read.addresses == ("127.0.0.1",)
-    assert read.troubled
+    assert read.unhealthy
 
 
 @pytest.mark.parametrize(
-    ("state", "health", "exit_code", "troubled"),
+    ("state", "health", "exit_code", "unhealthy"),
     [
         ("running", "", 0, False),
         ("running", "healthy", 0, False),
@@ -126,22 +126,22 @@ def test_ps_is_read_in_both_forms_that_compose_prints() -> None:
         ("restarting", "", 2, True),
         ("exited", "", 0, False),
         ("exited", "", 6, True),
-        ("created", "", 0, False),  # still waiting for another, which is the one in trouble
+        ("created", "", 0, False),  # still waiting for another, which is the unhealthy one
     ],
 )
-def test_a_failure_shows_the_log_of_who_is_in_trouble(
-    state: str, health: str, exit_code: int, troubled: bool
+def test_a_failure_shows_the_logs_of_unhealthy_containers(
+    state: str, health: str, exit_code: int, unhealthy: bool
 ) -> None:
     document = {"Service": "a", "Name": "p-a-1", "ID": "1", "State": state, "Health": health}
-    assert container({**document, "ExitCode": exit_code}).troubled is troubled
+    assert container({**document, "ExitCode": exit_code}).unhealthy is unhealthy
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_project_comes_up_carries_events_and_goes_down() -> None:
-    trouble = engine_trouble()
-    if trouble:
-        pytest.skip(f"no Docker engine with Compose answers: {trouble}")
+    problem = engine_problem()
+    if problem:
+        pytest.skip(f"no Docker engine with Compose answers: {problem}")
     done = subprocess.run([ROOT / "scripts" / "compose-test"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.rstrip().endswith("passed")

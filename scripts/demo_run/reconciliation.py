@@ -1,4 +1,4 @@
-"""Compare the ids in the places an event passes. Pure: ids in, a verdict out."""
+"""Compare the event ids found in the outbox, the topics, the inbox and the invoices. No I/O."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
-    """The ids of one run in each place, in a list each: an id that is there twice is in it twice."""
+class Reconciliation:
+    """The event ids of one run, one list per stage; an id that was found twice is listed twice."""
 
-    orders: int  # how many the shop was told to commit
+    orders: int  # number of orders the shop was asked to commit
     written: Sequence[UUID]  # rows of the outbox
     delivered: Sequence[UUID]  # records in the topics
     claimed: Sequence[UUID]  # rows of the inbox
@@ -20,36 +20,36 @@ class Ledger:
 
     @property
     def missing(self) -> list[UUID]:
-        """Events that were written and have no effect, oldest first."""
+        """Committed events without an invoice, oldest first."""
         return sorted(set(self.written) - set(self.applied))
 
     @property
     def duplicated(self) -> int:
-        """Effects beyond the first of an event."""
+        """Number of invoices beyond the first one of each event."""
         return len(self.applied) - len(set(self.applied))
 
     @property
     def redelivered(self) -> int:
-        """Records beyond the first of an event: what the inbox has to absorb."""
+        """Number of records beyond the first one of each event, which the inbox must ignore."""
         return len(self.delivered) - len(set(self.delivered))
 
     @property
     def unexpected(self) -> list[UUID]:
-        """Events that were delivered or have an effect though their transaction was rolled back."""
+        """Events that were delivered or invoiced although their transaction was rolled back."""
         return sorted((set(self.delivered) | set(self.applied)) - set(self.written))
 
     @property
-    def holds(self) -> bool:
-        """Whether every order that was committed has exactly one effect, and nothing else has one."""
-        places = (self.written, self.delivered, self.claimed, self.applied)
+    def passed(self) -> bool:
+        """Whether every committed order has exactly one invoice, and nothing else has one."""
+        stages = (self.written, self.delivered, self.claimed, self.applied)
         return (
-            all(len(set(place)) == self.orders for place in places)
+            all(len(set(ids)) == self.orders for ids in stages)
             and not (self.missing or self.unexpected)
             and self.duplicated == 0
         )
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Show the places as rows: place, distinct ids, repetitions."""
+        """Give one table row per stage: its name, distinct ids, repetitions."""
         return [
             _row("outbox rows, committed", self.written),
             _row("records in the topics", self.delivered),
@@ -58,14 +58,14 @@ class Ledger:
         ]
 
     def last_line(self) -> str:
-        """Write the line a script looks for. All counts are of distinct ids."""
+        """Format the summary line for scripts. All counts are of distinct ids."""
         return (
             f"demo: written={len(set(self.written))} delivered={len(set(self.delivered))}"
             f" applied={len(set(self.applied))} missing={len(self.missing)} duplicated={self.duplicated}"
         )
 
-    def complaints(self) -> list[str]:
-        """Say in one line each what is wrong; nothing when the ledger holds."""
+    def problems(self) -> list[str]:
+        """Describe each discrepancy in one line; empty when the run passed."""
         written = len(set(self.written))
         lost = set(self.written) - set(self.delivered)
         unhandled = set(self.missing) - lost
@@ -74,16 +74,16 @@ class Ledger:
             (written != self.orders, f"the shop committed {written} orders of {self.orders}", ()),
             (lost, f"{len(lost)} events never reached a topic", lost),
             (unhandled, f"{len(unhandled)} events in the topics have no invoice", unhandled),
-            (self.duplicated, f"{self.duplicated} invoices too many", _repeated(self.applied)),
-            (self.unexpected, "events of transactions that were rolled back got out", self.unexpected),
+            (self.duplicated, f"{self.duplicated} surplus invoices", _repeated(self.applied)),
+            (self.unexpected, "events of rolled-back transactions were delivered", self.unexpected),
             (unclaimed, f"{len(unclaimed)} invoices have no inbox row", unclaimed),
         ]
         return [f"{text}{_examples(ids)}" for wrong, text, ids in found if wrong]
 
 
-def _row(place: str, ids: Sequence[UUID]) -> tuple[str, str, str]:
+def _row(stage: str, ids: Sequence[UUID]) -> tuple[str, str, str]:
     distinct = len(set(ids))
-    return place, f"{distinct:,}", f"{len(ids) - distinct:,}"
+    return stage, f"{distinct:,}", f"{len(ids) - distinct:,}"
 
 
 def _repeated(ids: Iterable[UUID]) -> set[UUID]:
@@ -96,11 +96,11 @@ def _examples(ids: Iterable[UUID]) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:
-    """Lay out rows under a header: the first column to the left, numbers to the right."""
+    """Align rows under a header: the first column to the left, the others to the right."""
     lines = [header, *rows]
     widths = [max(len(line[at]) for line in lines) for at in range(len(header))]
-    laid = [
+    aligned = [
         "  ".join(cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(pairs))
         for pairs in (zip(line, widths, strict=True) for line in lines)
     ]
-    return [laid[0], "  ".join("-" * width for width in widths), *laid[1:]]
+    return [aligned[0], "  ".join("-" * width for width in widths), *aligned[1:]]

@@ -1,4 +1,4 @@
-"""A Compose project of our own: its name, ports and passwords are used by nobody else."""
+"""A Compose project for the test, with its own name, free ports and new passwords."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PASSWORDS = ("OUTBOX_POSTGRES_PASSWORD", "OUTBOX_CDC_PASSWORD", "OUTBOX_APP_PASS
 DEMO = "demo"  # the profile with the sample shop and its billing
 
 
-class Failure(Exception):
-    """The trial failed: one line says what."""
+class CheckFailed(Exception):
+    """A check failed; the message says why in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +30,22 @@ class Container:
 
     service: str
     name: str
-    identity: str
+    container_id: str
     state: str  # running, exited, ...
     health: str  # healthy, unhealthy, starting, or empty where there is no check
     exit_code: int
     addresses: tuple[str, ...]  # of this machine, to which ports are published
 
     @property
-    def troubled(self) -> bool:
-        """Whether this is one whose log explains a failure."""
+    def unhealthy(self) -> bool:
+        """Whether the log of this container may explain a failure."""
         if self.state == "running":
             return self.health not in ("healthy", "")
         return self.state != "created" and self.exit_code != 0
 
 
 class Project:
-    """Runs `docker compose` on compose.yaml; leave it with `down`, which removes the data too."""
+    """Runs `docker compose` with compose.yaml. Call `down(volumes=True)` at the end to remove its data."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -56,7 +56,7 @@ class Project:
         self._environ: Mapping[str, str] = {**os.environ, **self.passwords, **ports}
 
     def compose(self, *words: str, seconds: float = 120, check: bool = True, demo: bool = True) -> str:
-        """Run one `docker compose` command and give what it printed on stdout. Raises Failure."""
+        """Run one `docker compose` command and return its stdout. Raises CheckFailed."""
         command = ["docker", "compose", "--project-name", self.name]
         command += [*(["--profile", DEMO] if demo else []), *words]
         try:
@@ -64,14 +64,14 @@ class Project:
                 command, cwd=ROOT, env=self._environ, capture_output=True, text=True, timeout=seconds
             )
         except subprocess.TimeoutExpired:
-            raise Failure(f"docker compose {' '.join(words)}: no end after {seconds:.0f} s") from None
+            raise CheckFailed(f"docker compose {' '.join(words)}: timed out after {seconds:.0f} s") from None
         if check and done.returncode != 0:
-            said = (done.stderr.strip() or done.stdout.strip() or "no word why").splitlines()
-            raise Failure(f"docker compose {' '.join(words)}: {said[-1].strip()}")
+            said = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
+            raise CheckFailed(f"docker compose {' '.join(words)}: {said[-1].strip()}")
         return done.stdout
 
     def up(self, *, demo: bool, seconds: int = 240) -> None:
-        """Start what is there, as people do, and wait until it is healthy."""
+        """Run `up --wait`: start the services and wait until they are healthy."""
         self.compose("up", "--detach", "--wait", f"--wait-timeout={seconds}", seconds=seconds + 60, demo=demo)
 
     def run_in(self, service: str, *command: str, seconds: float = 90) -> str:
@@ -108,7 +108,7 @@ def container(document: Mapping[str, Any]) -> Container:
     return Container(
         service=document["Service"],
         name=document["Name"],
-        identity=document["ID"],
+        container_id=document["ID"],
         state=document["State"],
         health=document.get("Health", ""),
         exit_code=int(document.get("ExitCode", 0)),
@@ -116,8 +116,8 @@ def container(document: Mapping[str, Any]) -> Container:
     )
 
 
-def engine_trouble() -> str:
-    """Say why no engine can run the trial; empty when one can."""
+def engine_problem() -> str:
+    """Tell why no Docker engine can be used; empty when one can."""
     for command in (["docker", "version"], ["docker", "compose", "version"]):
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=15)

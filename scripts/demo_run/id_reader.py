@@ -1,4 +1,4 @@
-"""Read the ids of one run where they are: the outbox, the topics, the inbox and the invoices."""
+"""Read the event ids of one run from the outbox, the topics, the inbox and the invoices."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ APPLIED = "SELECT event_id FROM invoice WHERE event_id >= %(since)s ORDER BY num
 
 
 @dataclass(slots=True)
-class Places:
-    """Sessions at both databases and a reader of the topics, all looking from the side.
+class IdReader:
+    """Connections to both databases and a reader of the topics; changes nothing.
 
-    Ids grow with time, so `since` separates this run's invoices from those of an earlier one; in the
-    outbox and in the topics the run's name does. Events of somebody else that pass meanwhile are set
-    aside by what the topics say of them, so count the invoices after the topics were read to the end.
+    UUIDv7 ids grow with time, so `since` tells this run's invoices from those of earlier runs. In the
+    outbox and the topics, `run` (the correlation id) does. Events of other producers that arrive
+    meanwhile are recognized in the topics and left out, so read the topics to the end first.
     """
 
     run: str
@@ -37,11 +37,11 @@ class Places:
     reader: Reader
     pattern: re.Pattern[str]
     delivered: list[UUID] = field(default_factory=list)
-    others: set[UUID] = field(default_factory=set)
+    foreign: set[UUID] = field(default_factory=set)
 
     @classmethod
-    def open(cls, environ: Mapping[str, str], definition: Definition) -> Places:
-        """Connect, stand at the end of every topic, and only then name the run."""
+    def open(cls, environ: Mapping[str, str], definition: Definition) -> IdReader:
+        """Connect, seek to the end of every topic, and only then create the id of the run."""
         shop, billing = (
             psycopg.connect(
                 autocommit=True,
@@ -62,18 +62,18 @@ class Places:
         return cls(f"demo-{since}", since, shop, billing, reader, pattern)
 
     def close(self) -> None:
-        """Close sessions and reader."""
+        """Close the connections and the reader."""
         self.reader.close()
         self.shop.close()
         self.billing.close()
 
     def read_topics(self, seconds: float) -> None:
-        """Take in the records that have come."""
+        """Read the records that arrive within `seconds`."""
         for arrived in self.reader.read(seconds):
             self._count(arrived)
 
     def read_topics_to_the_end(self) -> None:
-        """Take in every record that is in the topics now."""
+        """Read every record that is in the topics now."""
         self.reader.follow(self.pattern)
         deadline = time.monotonic() + READ_SECONDS
         while self.reader.behind() and time.monotonic() < deadline:
@@ -87,26 +87,26 @@ class Places:
         if arrived.header("correlation_id") == self.run:
             self.delivered.append(event_id)
         else:
-            self.others.add(event_id)
+            self.foreign.add(event_id)
 
     def written(self) -> list[UUID]:
         """Read the ids of this run's outbox rows."""
         return _ids(self.shop, WRITTEN, run=self.run)
 
     def claimed(self) -> list[UUID]:
-        """Read the ids that billing's inbox has marked as handled."""
-        return self._ours(_ids(self.billing, CLAIMED, since=self.since))
+        """Read the ids that billing's inbox has recorded as handled."""
+        return self._of_this_run(_ids(self.billing, CLAIMED, since=self.since))
 
     def applied(self) -> list[UUID]:
-        """Read the event of each invoice."""
-        return self._ours(_ids(self.billing, APPLIED, since=self.since))
+        """Read the event id of each invoice."""
+        return self._of_this_run(_ids(self.billing, APPLIED, since=self.since))
 
-    def _ours(self, ids: list[UUID]) -> list[UUID]:
-        return [each for each in ids if each not in self.others]
+    def _of_this_run(self, ids: list[UUID]) -> list[UUID]:
+        return [each for each in ids if each not in self.foreign]
 
 
 def _ids(conn: psycopg.Connection, query: str, **values: object) -> list[UUID]:
     try:
         return [row[0] for row in conn.execute(query.encode(), values)]
-    except psycopg.errors.UndefinedTable:  # billing has not come to creating it yet
+    except psycopg.errors.UndefinedTable:  # billing has not created it yet
         return []

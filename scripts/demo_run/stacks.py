@@ -1,4 +1,4 @@
-"""The two stacks that the demo can run on, with the same verbs."""
+"""The two stacks that the demo can run on, with one interface."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from local_stack.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFINITION = "connectors/outbox.yaml"
-CONTROL = [sys.executable, "-c", "from outbox_pipeline.cli import main; main()", "-f", DEFINITION]
+OUTBOXCTL = [sys.executable, "-c", "from outbox_pipeline.cli import main; main()", "-f", DEFINITION]
 GRACE_SECONDS = 30.0
-ENDED = re.compile(r"(Healthy|Exited)\s*$")  # the lines of `docker compose up` that tell how far it has come
+PROGRESS_LINE = re.compile(r"(Healthy|Exited)\s*$")  # lines of `docker compose up` worth showing
 PROVISION_LOG = ("logs", "--no-log-prefix", "--tail=2", "provision")
 
 
-def surroundings() -> dict[str, str]:
-    """Give this process's environment without what could lead a client to another server."""
+def clean_environment() -> dict[str, str]:
+    """Copy this process's environment without variables that would point a client to another server."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PG", "OUTBOX_"))}
 
 
-class Broken(Exception):
-    """The demo cannot go on: one line says why."""
+class DemoFailure(Exception):
+    """The demo cannot continue; the message says why in one line."""
 
 
-class Road(ABC):
-    """A stack, the shop and billing on it. `environ` reaches its servers from this machine."""
+class DemoStack(ABC):
+    """A stack with the shop and billing on it. `environ` holds the addresses of its servers."""
 
     environ: Mapping[str, str]
 
     @abstractmethod
     def up(self) -> None:
-        """Start PostgreSQL, Kafka and Connect, or find them running."""
+        """Start PostgreSQL, Kafka and Connect unless they run already, and provision the pipeline."""
 
     @abstractmethod
     def start_shop(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start the shop; the process ends when it has placed its orders."""
+        """Start the shop; the process exits when it has placed its orders."""
 
     @abstractmethod
     def start_billing(self) -> None:
@@ -52,15 +52,15 @@ class Road(ABC):
 
     @abstractmethod
     def kill_billing(self) -> None:
-        """End the consumer with SIGKILL."""
+        """Kill the consumer with SIGKILL."""
 
     @abstractmethod
-    def trouble(self) -> str:
-        """Say why billing has ended by itself; empty while it runs."""
+    def billing_failure(self) -> str:
+        """Tell why billing exited by itself; empty while it runs."""
 
     @abstractmethod
     def kill_connect(self) -> None:
-        """End Kafka Connect with SIGKILL."""
+        """Kill Kafka Connect with SIGKILL."""
 
     @abstractmethod
     def start_connect(self) -> None:
@@ -68,18 +68,18 @@ class Road(ABC):
 
     @abstractmethod
     def stop_applications(self) -> None:
-        """End the consumer and the ticker in order. Safe to repeat."""
+        """Stop the consumer and the ticker with SIGTERM. Safe to repeat."""
 
     @abstractmethod
     def next_commands(self) -> Sequence[str]:
-        """Name three commands to try on the stack that is left running."""
+        """Suggest three commands for the stack, which is left running."""
 
-    def control(self, *arguments: str, **changed: str) -> None:
-        """Run outboxctl against the stack and show what it says. Raises Broken when it fails."""
-        _run([*CONTROL, *arguments], {**surroundings(), **self.environ, **changed})
+    def outboxctl(self, *arguments: str, **changed: str) -> None:
+        """Run outboxctl against the stack and show its output. Raises DemoFailure when it fails."""
+        _run([*OUTBOXCTL, *arguments], {**clean_environment(), **self.environ, **changed})
 
 
-class Local(Road):
+class LocalStack(DemoStack):
     """scripts/stack, and the applications as processes of this machine."""
 
     def __init__(self, name: str) -> None:
@@ -92,17 +92,17 @@ class Local(Road):
     def up(self) -> None:
         self._stack("up")
         self.environ = variables(load(Layout(), self.name))
-        self.control("apply")
-        self.control("inbox", "init", PGDATABASE="billing", **self._as("billing_app"))
-        self._ticker = self._spawn("ticker", [*CONTROL, "watch", "--tick-only"], {})
+        self.outboxctl("apply")
+        self.outboxctl("inbox", "init", PGDATABASE="billing", **self._login("billing_app"))
+        self._ticker = self._spawn("ticker", [*OUTBOXCTL, "watch", "--tick-only"], {})
 
     def start_shop(self, *options: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "examples/shop.py", *options]
-        return self._spawn("shop", command, self._as("shop_app"))
+        return self._spawn("shop", command, self._login("shop_app"))
 
     def start_billing(self) -> None:
         self._billing = self._spawn(
-            "billing", [sys.executable, "examples/billing.py"], self._as("billing_app")
+            "billing", [sys.executable, "examples/billing.py"], self._login("billing_app")
         )
 
     def kill_billing(self) -> None:
@@ -110,13 +110,11 @@ class Local(Road):
         self._billing.kill()
         self._billing.wait()
 
-    def trouble(self) -> str:
+    def billing_failure(self) -> str:
         if self._billing is None or self._billing.poll() is None:
             return ""
-        log = self.log("billing")
-        return (
-            f"billing has ended, see {log.relative_to(ROOT)}: {_last_line(log.read_text('utf-8', 'replace'))}"
-        )
+        log = self.log_file("billing")
+        return f"billing exited, see {log.relative_to(ROOT)}: {_last_line(log.read_text('utf-8', 'replace'))}"
 
     def kill_connect(self) -> None:
         self._stack("kill", "connect", quiet=True)
@@ -145,17 +143,17 @@ class Local(Road):
             f"scripts/stack{name} down",
         )
 
-    def log(self, name: str) -> Path:
-        """Where a process of the demo writes what it has to say."""
+    def log_file(self, name: str) -> Path:
+        """Path of the log of a process of the demo."""
         return Layout().folder(self.name) / f"demo-{name}.log"
 
-    def _as(self, role: str) -> dict[str, str]:
+    def _login(self, role: str) -> dict[str, str]:
         return {"PGUSER": role, "PGPASSWORD": self.environ["OUTBOX_APP_PASSWORD"]}
 
     def _spawn(self, name: str, command: list[str], changed: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        log = self.log(name).open("ab")
+        log = self.log_file(name).open("ab")
         self._logs.append(log)
-        environ = {**surroundings(), **self.environ, **changed}
+        environ = {**clean_environment(), **self.environ, **changed}
         return subprocess.Popen(
             command, cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
@@ -164,7 +162,7 @@ class Local(Road):
         _run(["scripts/stack", "--name", self.name, *arguments], os.environ, quiet=quiet)
 
 
-class Compose(Road):
+class ComposeStack(DemoStack):
     """docker compose with compose.yaml, and the applications as its services shop and billing."""
 
     def __init__(self) -> None:
@@ -172,13 +170,13 @@ class Compose(Road):
 
     def up(self) -> None:
         self._compose("build", "--quiet", quiet=True)
-        self._compose("up", "--detach", "--wait", only=ENDED)
-        print("".join(f"      {line}\n" for line in self._asked(*PROVISION_LOG).splitlines()), end="")
+        self._compose("up", "--detach", "--wait", only=PROGRESS_LINE)
+        print("".join(f"      {line}\n" for line in self._output(*PROVISION_LOG).splitlines()), end="")
         self.environ = self._environment()
-        self.control("inbox", "init", PGDATABASE="billing", **self._as("billing_app"))
+        self.outboxctl("inbox", "init", PGDATABASE="billing", **self._login("billing_app"))
 
     def start_shop(self, *options: str) -> subprocess.Popen[bytes]:
-        # One that stops after its orders, beside or instead of the service that never stops.
+        # A one-off container that exits after its orders; the service of that name never does.
         run = ["run", "--rm", "--no-deps", "--no-TTY", "shop", "python", "examples/shop.py", *options]
         return subprocess.Popen(
             ["docker", "compose", "--profile", "demo", *run],
@@ -194,8 +192,8 @@ class Compose(Road):
     def kill_billing(self) -> None:
         self._compose("kill", "--signal", "KILL", "billing", quiet=True)
 
-    def trouble(self) -> str:
-        return ""  # Compose starts it again
+    def billing_failure(self) -> str:
+        return ""  # Compose restarts it
 
     def kill_connect(self) -> None:
         self._compose("kill", "--signal", "KILL", "connect", quiet=True)
@@ -214,15 +212,15 @@ class Compose(Road):
             "docker compose --profile demo down",
         )
 
-    def _as(self, role: str) -> dict[str, str]:
+    def _login(self, role: str) -> dict[str, str]:
         return {"PGUSER": role, "PGPASSWORD": self.environ["OUTBOX_APP_PASSWORD"]}
 
     def _environment(self) -> dict[str, str]:
-        """Find where Compose has published the ports, and the passwords it has given out."""
-        services: dict[str, Any] = json.loads(self._asked("config", "--format", "json"))["services"]
+        """Read the published ports and the passwords from Compose."""
+        services: dict[str, Any] = json.loads(self._output("config", "--format", "json"))["services"]
         settings = services["postgres"]["environment"]
-        host, _, port = self._asked("port", "postgres", "5432").strip().rpartition(":")
-        connect = self._asked("port", "connect", "8083").strip()
+        host, _, port = self._output("port", "postgres", "5432").strip().rpartition(":")
+        connect = self._output("port", "connect", "8083").strip()
         listeners = str(services["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"])
         outside = next(part for part in listeners.split(",") if part.startswith("OUTSIDE://"))
         return {
@@ -236,15 +234,15 @@ class Compose(Road):
             "OUTBOX_APP_PASSWORD": settings["OUTBOX_APP_PASSWORD"],
         }
 
-    def _asked(self, *arguments: str) -> str:
+    def _output(self, *arguments: str) -> str:
         command = ["docker", "compose", "--profile", "demo", *arguments]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise Broken(f"docker compose {' '.join(arguments)}: {_last_line(done.stderr)}")
+            raise DemoFailure(f"docker compose {' '.join(arguments)}: {_last_line(done.stderr)}")
         return done.stdout
 
     def _compose(self, *arguments: str, quiet: bool = False, only: re.Pattern[str] | None = None) -> None:
-        # Only the services named get the profile: `up` without names must not start shop and billing.
+        # Pass the profile only with service names: a plain `up` must not start shop and billing.
         named = any(word in ("billing", "connect") for word in arguments)
         profile = ["--profile", "demo"] if named else []
         _run(["docker", "compose", *profile, *arguments], os.environ, quiet=quiet, only=only)
@@ -257,7 +255,7 @@ def _run(
     quiet: bool = False,
     only: re.Pattern[str] | None = None,
 ) -> None:
-    """Run a program and show what it says, indented: all of it, nothing, or `only` such lines, once each."""
+    """Run a program and print its output indented: all of it, nothing, or each line matching `only` once."""
     try:
         child = subprocess.Popen(
             command,
@@ -269,18 +267,18 @@ def _run(
             text=True,
         )
     except FileNotFoundError:
-        raise Broken(f"there is no program {command[0]} here") from None
+        raise DemoFailure(f"program {command[0]} not found") from None
     assert child.stdout is not None
-    said: list[str] = []
+    output: list[str] = []
     for line in child.stdout:
-        new = line not in said
-        said.append(line)
+        new = line not in output
+        output.append(line)
         if not quiet and (only is None or (new and only.search(line))):
             print(f"      {(line.strip() if only else line.rstrip())}", flush=True)
     if child.wait() != 0:
-        shown = " ".join(word for word in command if word not in CONTROL) or command[0]
-        raise Broken(f"{shown}: {_last_line(''.join(said))}")
+        shown = " ".join(word for word in command if word not in OUTBOXCTL) or command[0]
+        raise DemoFailure(f"{shown}: {_last_line(''.join(output))}")
 
 
 def _last_line(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no reason given")
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no output")

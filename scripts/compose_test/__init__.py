@@ -1,0 +1,1 @@
+"""Tests compose.yaml on a real Docker engine; `make compose-test` runs it."""

@@ -1,1 +1,0 @@
-"""The trial of compose.yaml on a real engine: what `make compose-test` runs."""
