@@ -1,9 +1,9 @@
 """The two connectors that ours is measured against, as literal configurations.
 
-`defaults` holds what the event router cannot do without and leaves everything else to Debezium.
-`tuned` is what an experienced hand writes for an outbox on Debezium 3.7: short polls, a heartbeat,
-retries that end, failures that stop instead of dropping. Neither reads our profile, so that a
-change there cannot move what it is compared with.
+`defaults` sets what the event router requires and leaves everything else to Debezium. `tuned` is what
+an experienced engineer writes for an outbox on Debezium 3.7: short polls, a heartbeat, bounded retries,
+failures that stop the task instead of dropping events. Neither reads our profile, so a change to it
+cannot change what it is compared with.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLACEMENT = ",".join(
 
 
 def defaults(name: str, database: dict[str, str], topic: str) -> dict[str, str]:
-    """Render a connector that says as little as works. `topic` may hold `${routedByValue}`."""
+    """Render the smallest configuration that works. `topic` may contain `${routedByValue}`."""
     return {
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "tasks.max": "1",
@@ -55,7 +55,7 @@ def defaults(name: str, database: dict[str, str], topic: str) -> dict[str, str]:
 
 
 def tuned(name: str, database: dict[str, str], topic: str) -> dict[str, str]:
-    """Render the connector of somebody who knows the knobs."""
+    """Render a configuration with carefully chosen settings."""
     return {
         **defaults(name, database, topic),
         "publication.autocreate.mode": "disabled",

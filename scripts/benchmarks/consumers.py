@@ -1,4 +1,4 @@
-"""How fast a consumer turns records into rows, with the inbox and without."""
+"""How fast a consumer writes a row per record, with and without the inbox."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from itertools import count
 import psycopg
 from confluent_kafka import KafkaException, Producer
 
-from benchmarks.loops import BULK, BULK_PLAIN, ONE_BY_ONE, SINGLE, SINGLE_CURSOR, SINGLE_PLAIN
-from benchmarks.measures import Figure
-from benchmarks.roads import DEFINITION_FILE
-from benchmarks.rounds import Say, rotated
+from benchmarks.connectors import DEFINITION_FILE
+from benchmarks.figures import Figure
+from benchmarks.plain_loops import BULK, BULK_PLAIN, ONE_BY_ONE, SINGLE, SINGLE_CURSOR, SINGLE_PLAIN
+from benchmarks.rounds import Log, rotated
 from benchmarks.servers import Servers
 from outbox_connectors import loading
 from outbox_connectors.definition import TopicSpec
@@ -29,28 +29,30 @@ DATABASE = "billing"
 BULK_TOPIC, SINGLE_TOPIC = "bench.consume.bulk", "bench.consume.single"
 BULK_WORK, SINGLE_WORK = "one INSERT per batch", "one INSERT per event"
 TEXTBOOK_WORK = "the same, against the textbook"
-SLOW_SHARE = 5  # the textbook consumes a fifth of the events: it would take most of the time otherwise
-PATIENCE_SECONDS = 120
+SLOW_SHARE = (
+    5  # the textbook variant consumes a fifth of the events; it would take most of the time otherwise
+)
+TIMEOUT_SECONDS = 120
 
 _numbers = count()
 
 
-def measure(servers: Servers, rounds: int, bulk_events: int, single_events: int, say: Say) -> list[Figure]:
-    """Consume the same records each way, in turns, each in a process and a group of its own."""
+def measure(servers: Servers, rounds: int, bulk_events: int, single_events: int, log: Log) -> list[Figure]:
+    """Consume the same records with every variant in turn, each in its own process and group."""
     _prepare(servers)
     plan = (
         (BULK_TOPIC, bulk_events, (BULK_PLAIN, BULK)),
         (SINGLE_TOPIC, single_events, (SINGLE_PLAIN, SINGLE, SINGLE_CURSOR, ONE_BY_ONE)),
     )
     rates: dict[str, list[float]] = {}
-    for topic, events, ways in plan:
-        say(f"consumers: {events:,} records into {topic}")
+    for topic, events, variants in plan:
+        log(f"consumers: {events:,} records into {topic}")
         fill(servers, topic, events)
         for number in range(rounds):
-            for way in rotated(ways, number):
-                say(f"consumers, round {number + 1} of {rounds}: {way}")
-                share = events // SLOW_SHARE if way == ONE_BY_ONE else events
-                rates.setdefault(way, []).append(_run(servers, way, topic, share))
+            for variant in rotated(variants, number):
+                log(f"consumers, round {number + 1} of {rounds}: {variant}")
+                share = events // SLOW_SHARE if variant == ONE_BY_ONE else events
+                rates.setdefault(variant, []).append(_run(servers, variant, topic, share))
     return [
         *_figures(BULK_WORK, rates, BULK_PLAIN, BULK),
         *_figures(SINGLE_WORK, rates, SINGLE_PLAIN, SINGLE, SINGLE_CURSOR),
@@ -58,10 +60,17 @@ def measure(servers: Servers, rounds: int, bulk_events: int, single_events: int,
     ]
 
 
-def _figures(work: str, rates: dict[str, list[float]], reference: str, *ways: str) -> list[Figure]:
+def _figures(work: str, rates: dict[str, list[float]], reference: str, *variants: str) -> list[Figure]:
     return [
-        Figure(work, way, tuple(rates[way]), "events/s", more_is_better=True, reference=way == reference)
-        for way in (reference, *ways)
+        Figure(
+            work,
+            variant,
+            tuple(rates[variant]),
+            "events/s",
+            more_is_better=True,
+            reference=variant == reference,
+        )
+        for variant in (reference, *variants)
     ]
 
 
@@ -72,22 +81,22 @@ def _prepare(servers: Servers) -> None:
         schema.apply(conn, schema.steps())
 
 
-def _run(servers: Servers, way: str, topic: str, events: int) -> float:
+def _run(servers: Servers, variant: str, topic: str, events: int) -> float:
     with psycopg.connect(servers.dsn(DATABASE), autocommit=True) as conn:
         conn.execute("TRUNCATE effect, by_hand, inbox")
         conn.execute("CHECKPOINT")
     name = f"bench-{next(_numbers)}"
-    command = [sys.executable, "-m", "benchmarks.consuming", way, name, topic, str(events)]
+    command = [sys.executable, "-m", "benchmarks.consumer_process", variant, name, topic, str(events)]
     environ = {**os.environ, "BENCH_DSN": servers.dsn(DATABASE), "PYTHONPATH": sys.path[0]}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     if done.returncode != 0:
-        last = (done.stderr.strip() or "no word why").splitlines()[-1]
-        raise Failed(f"{way}: {last}")
+        last = (done.stderr.strip() or "no output").splitlines()[-1]
+        raise Failed(f"{variant}: {last}")
     return float(done.stdout.split()[-1])
 
 
 def fill(servers: Servers, topic: str, events: int) -> None:
-    """Create a topic with so many records, all different, as the connector would have written them."""
+    """Create a topic with so many distinct records, formatted as the connector writes them."""
     kafka = loading.load(DEFINITION_FILE, servers.environ).kafka
     topics.create(kafka, [TopicSpec(topic, PARTITIONS, 1, {})])
     failed: list[object] = []
@@ -103,7 +112,7 @@ def fill(servers: Servers, topic: str, events: int) -> None:
     for record in _records(topic, events):
         producer.produce(record.topic, record.value, record.key, headers=list(record.headers))
         producer.poll(0)
-    if producer.flush(PATIENCE_SECONDS) or failed:
+    if producer.flush(TIMEOUT_SECONDS) or failed:
         raise KafkaException(f"records not written to {topic}: {failed[:1]}")
 
 

@@ -1,4 +1,4 @@
-"""Commit to consumer at 200 events/s: from the return of COMMIT to the record in a consumer's hands."""
+"""Commit to consumer at 200 events/s: from the return of COMMIT to the arrival of the record."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.connector_configs import DEFAULTS, OURS, TUNED
-from benchmarks.loops import event_id
-from benchmarks.measures import Figure, percentile
-from benchmarks.roads import AGGREGATE_TYPE, Roads, wait_until
-from benchmarks.rounds import Say, rotated
+from benchmarks.connectors import AGGREGATE_TYPE, BenchConnectors, wait_until
+from benchmarks.figures import Figure, percentile
+from benchmarks.plain_loops import event_id
+from benchmarks.rounds import Log, rotated
 from outbox_pipeline import outbox
 
 RATE = 200
 WARM_UP_SECONDS = 2.0
-WAYS = (DEFAULTS, TUNED, OURS)
+VARIANTS = (DEFAULTS, TUNED, OURS)
 
 
 def work(percent: int) -> str:
@@ -27,7 +27,7 @@ def work(percent: int) -> str:
 
 
 class Listener:
-    """A consumer that notes when each event arrives, from the end of a topic on, in its own thread."""
+    """A consumer thread that starts at the end of a topic and notes when each event arrives."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self.arrived: dict[str, int] = {}  # id -> perf_counter_ns
@@ -48,7 +48,7 @@ class Listener:
         self._consumer.close()
 
     def _end(self, partition: TopicPartition) -> TopicPartition:
-        # Asked for here: the client would look up OFFSET_END later, behind events that are on their way.
+        # Read now: the client would resolve OFFSET_END later, and skip events that arrive until then.
         ends = self._consumer.get_watermark_offsets(partition, 10)
         assert ends is not None
         return TopicPartition(partition.topic, partition.partition, ends[1])
@@ -62,49 +62,54 @@ class Listener:
             self.arrived.setdefault(event_id(message), now)
 
 
-def measure(roads: Roads, bootstrap: str, rounds: int, seconds: float, say: Say) -> list[Figure]:
-    """Run the ways in turns. Gives p50 and p99 of each, in milliseconds, round by round."""
-    latencies: dict[str, list[list[float]]] = {way: [] for way in WAYS}
+def measure(
+    connectors: BenchConnectors, bootstrap: str, rounds: int, seconds: float, log: Log
+) -> list[Figure]:
+    """Run the variants in turn. Returns p50 and p99 of each in milliseconds, one value per round."""
+    latencies: dict[str, list[list[float]]] = {variant: [] for variant in VARIANTS}
     for number in range(rounds):
-        for way in rotated(WAYS, number):
-            say(f"latency, round {number + 1} of {rounds}: {way}")
-            latencies[way].append(_round(roads, way, bootstrap, seconds))
+        for variant in rotated(VARIANTS, number):
+            log(f"latency, round {number + 1} of {rounds}: {variant}")
+            latencies[variant].append(_round(connectors, variant, bootstrap, seconds))
     return [
         Figure(
             work(percent),
-            way,
-            tuple(percentile(values, percent) for values in latencies[way]),
+            variant,
+            tuple(percentile(values, percent) for values in latencies[variant]),
             "ms",
             more_is_better=False,
-            reference=way == DEFAULTS,
+            reference=variant == DEFAULTS,
         )
         for percent in (50, 99)
-        for way in WAYS
+        for variant in VARIANTS
     ]
 
 
-def _round(roads: Roads, way: str, bootstrap: str, seconds: float) -> list[float]:
-    partitions = roads.partitions
-    with Listener(bootstrap, roads.by_way[way].topic, partitions) as listener, roads.driving(way):
-        first = _commit(roads.conn)
-        wait_until(lambda: first in listener.arrived, f"no event through {way}")
-        _load(roads.conn, WARM_UP_SECONDS)
-        committed = _load(roads.conn, seconds)
-        wait_until(lambda: committed.keys() <= listener.arrived.keys(), f"events missing through {way}")
+def _round(connectors: BenchConnectors, variant: str, bootstrap: str, seconds: float) -> list[float]:
+    partitions = connectors.partitions
+    with (
+        Listener(bootstrap, connectors.by_variant[variant].topic, partitions) as listener,
+        connectors.running(variant),
+    ):
+        first = commit_event(connectors.conn)
+        wait_until(lambda: first in listener.arrived, f"no event through {variant}")
+        commit_at_rate(connectors.conn, WARM_UP_SECONDS)
+        committed = commit_at_rate(connectors.conn, seconds)
+        wait_until(lambda: committed.keys() <= listener.arrived.keys(), f"events missing through {variant}")
     return [(listener.arrived[event] - at) / 1e6 for event, at in committed.items()]
 
 
-def _load(conn: psycopg.Connection[Any], seconds: float) -> dict[str, int]:
-    """Commit one event per transaction at RATE, on a fixed schedule. Gives id -> when COMMIT returned."""
+def commit_at_rate(conn: psycopg.Connection[Any], seconds: float) -> dict[str, int]:
+    """Commit one event per transaction at RATE on a fixed schedule. Returns id -> when COMMIT returned."""
     committed: dict[str, int] = {}
     started = time.perf_counter()
     for number in range(int(seconds * RATE)):
         time.sleep(max(started + number / RATE - time.perf_counter(), 0))
-        committed[_commit(conn, number)] = time.perf_counter_ns()
+        committed[commit_event(conn, number)] = time.perf_counter_ns()
     return committed
 
 
-def _commit(conn: psycopg.Connection[Any], number: int = 0) -> str:
+def commit_event(conn: psycopg.Connection[Any], number: int = 0) -> str:
     with conn.transaction():
         event = outbox.add(
             conn,

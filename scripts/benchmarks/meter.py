@@ -1,4 +1,4 @@
-"""Counts events while a consumer works and knows how fast they came."""
+"""Counts the events that a consumer handles and computes their rate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 class Meter:
     """Measures from the first count to the one that reaches `goal`.
 
-    What came with the first count is left out: it was fetched while the group was still forming.
+    The first count is left out: those events were fetched while the group was still forming.
     """
 
     def __init__(self, goal: int, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -21,7 +21,7 @@ class Meter:
         self._ended = 0.0
 
     def count(self, events: int) -> None:
-        """Note that so many more events were handled."""
+        """Add events that were handled."""
         if self._counted == 0:
             self._first, self._started = events, self._clock()
         self._counted += events

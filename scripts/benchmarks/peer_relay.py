@@ -1,7 +1,7 @@
-"""The peer carries a backlog: faststream-outbox with its Kafka publisher, in an environment of its own.
+"""Relay a backlog with faststream-outbox and its Kafka publisher, in an environment of its own.
 
-Called as `python peer_relay.py SQLALCHEMY_URL BOOTSTRAP TOPIC EVENTS`; prints events a second. It has
-no order per aggregate to keep, so it gets as many workers and as large batches as make it fastest here.
+Called as `python peer_relay.py SQLALCHEMY_URL BOOTSTRAP TOPIC EVENTS`; prints events per second. It
+keeps no order per aggregate, so it gets the number of workers and the batch size that were fastest here.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ FROM generate_series(1, :events) AS n
 """
 
 
-async def carry(url: str, bootstrap: str, topic: str, events: int) -> float:
-    """Fill the table, then relay until it is empty. Returns events a second."""
+async def relay(url: str, bootstrap: str, topic: str, events: int) -> float:
+    """Fill the table, then relay until it is empty. Returns events per second."""
     engine = alchemy_async.create_async_engine(url, pool_size=30)
     metadata = alchemy.MetaData()
     table = peer.make_outbox_table(metadata, table_name="peer_outbox")
@@ -66,4 +66,4 @@ async def carry(url: str, bootstrap: str, topic: str, events: int) -> float:
 
 
 if __name__ == "__main__":
-    print(asyncio.run(carry(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))))
+    print(asyncio.run(relay(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))))

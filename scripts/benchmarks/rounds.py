@@ -1,13 +1,13 @@
-"""The order in which ways of doing the same work take turns."""
+"""The order in which the variants of one piece of work take turns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
-def rotated(ways: Sequence[str], by: int) -> list[str]:
-    """Start each round with another way, so that none always runs on the colder machine."""
-    by %= len(ways)
-    return [*ways[by:], *ways[:by]]
+def rotated(variants: Sequence[str], by: int) -> list[str]:
+    """Start each round with another variant, so that none always runs first."""
+    by %= len(variants)
+    return [*variants[by:], *variants[:by]]

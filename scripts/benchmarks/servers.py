@@ -1,4 +1,4 @@
-"""The local stack that the benchmarks run on: a fresh one of their own, stopped when they end."""
+"""The local stack of the benchmarks: a fresh one, stopped at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Layout().repository
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where the servers are, as the stack's own `env` says it."""
+    """The addresses of the servers, as `scripts/stack env` exports them."""
 
     environ: Mapping[str, str]
 
@@ -38,10 +38,10 @@ class Servers:
 
 @contextmanager
 def running(name: str, services: Sequence[str], *, keep: bool) -> Iterator[Servers]:
-    """Start services of the stack called `name` and export what it says to this process; stop it at the end.
+    """Start services of the stack `name` and export its variables to this process; stop it at the end.
 
-    Its data of an earlier run is removed first: an old slot would make the server keep its log, and
-    every decoder would read through it.
+    Its old data is deleted first: an old slot would make the server keep write-ahead log that every
+    decoder would have to read.
     """
     _stack(name, "reset")
     try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.measures import Figure
+from benchmarks.figures import Figure
+from benchmarks.rounds import Log
 
 OUTBOXCTL = Path(sys.executable).with_name("outboxctl")
 WORK = "start of the command line"
@@ -23,9 +23,9 @@ print(*sorted(name for name in new - set(sys.stdlib_module_names) if not name.st
 """
 
 
-def measure(rounds: int, say: Callable[[str], None]) -> list[Figure]:
-    """Time the command against the bare interpreter, in turns."""
-    say(f"outboxctl --help, {rounds} rounds")
+def measure(rounds: int, log: Log) -> list[Figure]:
+    """Time the command and the bare interpreter in turn."""
+    log(f"outboxctl --help, {rounds} rounds")
     commands = {HELP: [str(OUTBOXCTL), "--help"], PYTHON: [sys.executable, "-c", "pass"]}
     taken: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds):

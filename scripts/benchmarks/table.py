@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from benchmarks.measures import Line
+from benchmarks.figures import Line
 
-HEADER = ("work", "way", "median", "best", "unit", "ratio", "goal", "")
+HEADER = ("work", "variant", "median", "best", "unit", "ratio", "goal", "")
 _NUMBERS = {2, 3, 5}
 
 
 def rendered(lines: Sequence[Line]) -> str:
-    """Lay the lines out in columns, numbers to the right, with a rule between two pieces of work."""
+    """Align the lines in columns, with a rule between two pieces of work."""
     rows = [_row(line) for line in lines]
     widths = [max(len(row[column]) for row in (HEADER, *rows)) for column in range(len(HEADER))]
     out = [_aligned(HEADER, widths)]
@@ -28,7 +28,7 @@ def _row(line: Line) -> tuple[str, ...]:
     figure = line.figure
     return (
         figure.work,
-        figure.way,
+        figure.variant,
         number(figure.median),
         number(figure.best),
         figure.unit,
@@ -50,6 +50,11 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
         for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
     )
     return "  ".join(placed).rstrip()
+
+
+def durations(took: Mapping[str, float]) -> str:
+    """List how many seconds each part took, in one line."""
+    return "seconds: " + ", ".join(f"{part} {seconds:.0f}" for part, seconds in took.items())
 
 
 def number(value: float) -> str:

@@ -1,7 +1,7 @@
-"""The loops that the consumer library is measured against, written out by hand.
+"""The hand-written loops that the consumer library is compared with.
 
-`without_dedup` and `pipelined_without_dedup` are the library's loops minus the inbox: fetch, choose by
-event type, one transaction, store the offsets; nothing is remembered. `transaction_per_message` is
+`without_dedup` and `pipelined_without_dedup` are the library's loops without the inbox: fetch, filter by
+event type, one transaction, store the offsets; event ids are not recorded. `transaction_per_message` is
 what most articles about the inbox show.
 """
 
@@ -36,7 +36,7 @@ SETTINGS = {
 
 BULK_EFFECT = "INSERT INTO effect (key, payload) SELECT * FROM unnest(%b::text[], %b::text[])"
 EFFECT = "INSERT INTO effect (key, payload) VALUES (%s, %s)"
-REMEMBER = "INSERT INTO by_hand (consumer, event_id) VALUES ('bench', %s) ON CONFLICT DO NOTHING"
+RECORD_ID = "INSERT INTO by_hand (consumer, event_id) VALUES ('bench', %s) ON CONFLICT DO NOTHING"
 
 
 def without_dedup(consumer: Consumer, conn: psycopg.Connection[Any], meter: Meter) -> None:
@@ -61,14 +61,14 @@ def pipelined_without_dedup(consumer: Consumer, conn: psycopg.Connection[Any], m
 
 
 def transaction_per_message(consumer: Consumer, conn: psycopg.Connection[Any], meter: Meter) -> None:
-    """Remember the id, write the effect, commit, store the offset; then the next message."""
+    """Record the id, write the row, commit, store the offset; then take the next message."""
     while not meter.done:
         message = consumer.poll(0.5)
         if message is None or message.error() is not None:
             continue
         event = UUID(event_id(message))
         with conn.transaction():
-            if conn.execute(REMEMBER, (event,)).rowcount == 1:
+            if conn.execute(RECORD_ID, (event,)).rowcount == 1:
                 conn.execute(EFFECT, (text(message.key()), text(message.value())))
         consumer.store_offsets(message)
         meter.count(1)

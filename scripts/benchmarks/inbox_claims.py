@@ -1,4 +1,4 @@
-"""Whether claiming costs more in an inbox that remembers ten million events than in an empty one."""
+"""Whether claiming ids is slower in an inbox with 30 days of events than in an empty one."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 from uuid_utils.compat import uuid7
 
-from benchmarks.measures import Figure, Goal
-from benchmarks.rounds import Say, rotated
+from benchmarks.figures import Figure, Goal
+from benchmarks.rounds import Log, rotated
 from benchmarks.servers import Servers
 from outbox_consumers import Event, retention, schema
 from outbox_consumers.inbox import Inbox, cursor_of
 
 DATABASE = "billing"
-ROWS = (10_000_000, 1_000_000)  # in full, and quickly
-ROUNDS, BATCHES, BATCH = 7, 20, 1000
+BATCHES, BATCH = 20, 1000
 DAYS = 30
-FRESH_WORK, AGAIN_WORK = "claiming fresh ids", "claiming ids that were handled"
+FRESH_WORK, KNOWN_WORK = "claiming fresh ids", "claiming handled ids"
 EMPTY, FULL = "an empty inbox", "an inbox of 30 days"
 TABLES = {EMPTY: "inbox_empty", FULL: "inbox_full"}
 
 GOALS = (Goal(FRESH_WORK, FULL, at_least=1 / 1.3),)
 
 # UUIDv7 ids (RFC 9562), spread evenly over the days before now, in the order of their time.
-REMEMBER = """
+RECORD_ID = """
 INSERT INTO inbox_full (event_id, consumer)
 SELECT (lpad(to_hex(ms), 12, '0') || '7' || substr(noise, 1, 3) || '8' || substr(noise, 4, 15))::uuid, 'bench'
 FROM generate_series(1, %(rows)s) AS n,
@@ -37,33 +36,35 @@ SAMPLE = (
 )
 
 
-def measure(servers: Servers, rows: int, say: Say) -> list[Figure]:
-    """Claim ids in both inboxes in turns, a thousand in a transaction, each on disk before the next."""
+def measure(servers: Servers, rounds: int, rows: int, log: Log) -> list[Figure]:
+    """Claim ids in both inboxes in turn, a thousand per transaction, each flushed before the next."""
     rates: dict[tuple[str, str], list[float]] = {}
     with psycopg.connect(servers.dsn(DATABASE), autocommit=True) as conn:
         _prepare(conn)
-        say(f"inbox: remembering {rows:,} events")
-        _remember(conn, rows)
+        log(f"inbox: inserting {rows:,} events")
+        _fill(conn, rows)
         known = {FULL: _sample(conn, rows)}
-        for number in range(ROUNDS):
-            for way in rotated((EMPTY, FULL), number):
-                say(f"inbox, round {number + 1} of {ROUNDS}: {way}")
-                if way == EMPTY:
+        for number in range(rounds):
+            for variant in rotated((EMPTY, FULL), number):
+                log(f"inbox, round {number + 1} of {rounds}: {variant}")
+                if variant == EMPTY:
                     conn.execute("TRUNCATE inbox_empty")
                 conn.execute("CHECKPOINT")
-                inbox = Inbox("bench", TABLES[way])
+                inbox = Inbox("bench", TABLES[variant])
                 fresh = [Event("Bench", id=uuid7()) for _ in range(BATCHES * BATCH)]
-                rates.setdefault((FRESH_WORK, way), []).append(_claim(conn, inbox, fresh))
-                again = known.get(way, fresh)
-                rates.setdefault((AGAIN_WORK, way), []).append(_claim(conn, inbox, again))
+                rates.setdefault((FRESH_WORK, variant), []).append(_claim(conn, inbox, fresh))
+                repeated = known.get(variant, fresh)
+                rates.setdefault((KNOWN_WORK, variant), []).append(_claim(conn, inbox, repeated))
     return [
-        Figure(work, way, tuple(found), "ids/s", more_is_better=True, reference=way == EMPTY)
-        for (work, way), found in sorted(rates.items(), key=lambda item: (item[0][0], item[0][1] != EMPTY))
+        Figure(work, variant, tuple(found), "ids/s", more_is_better=True, reference=variant == EMPTY)
+        for (work, variant), found in sorted(
+            rates.items(), key=lambda item: (item[0][0], item[0][1] != EMPTY)
+        )
     ]
 
 
 def _claim(conn: psycopg.Connection, inbox: Inbox, events: Sequence[Event]) -> float:
-    """Claim the events as the consumer's loop does and give ids per second."""
+    """Claim the events as the consumer's loop does. Returns ids per second."""
     cursor = cursor_of(conn)
     inbox.careful = False
     started = time.perf_counter()
@@ -82,11 +83,11 @@ def _prepare(conn: psycopg.Connection) -> None:
             conn.execute(retention.create_day(table, today - timedelta(days=ago)))
 
 
-def _remember(conn: psycopg.Connection, rows: int) -> None:
+def _fill(conn: psycopg.Connection, rows: int) -> None:
     now = int(time.time() * 1000)
     first = now - DAYS * 86_400_000
     conn.execute("SET synchronous_commit = off")
-    conn.execute(REMEMBER.encode(), {"rows": rows, "first": first, "last": now})
+    conn.execute(RECORD_ID.encode(), {"rows": rows, "first": first, "last": now})
     conn.execute("RESET synchronous_commit")
     conn.execute("VACUUM ANALYZE inbox_full")
 

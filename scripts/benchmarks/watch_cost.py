@@ -1,4 +1,4 @@
-"""What the watch costs: a sample by number of slots, a scrape, its memory; and how soon `status` answers."""
+"""The cost of `watch`: a sample by number of slots, a scrape, its memory; and the time of `status`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from pathlib import Path
 
 import psycopg
 
-from benchmarks.measures import Figure
-from benchmarks.rounds import Say
+from benchmarks.figures import Figure, Goal
+from benchmarks.rounds import Log
 from benchmarks.servers import Servers, started
+from benchmarks.sizes import LONG
 from benchmarks.startup import OUTBOXCTL
 from outbox_connectors.definition import TableName
 from outbox_connectors.errors import ExitCode
@@ -32,15 +33,22 @@ from outbox_pipeline.watch.sample import Names, Sample
 from outbox_pipeline.watch.sources.postgres import PostgresSource
 from outbox_pipeline.watch.thresholds import Thresholds
 
-SAMPLE, SCRAPE = "watch: one look at PostgreSQL", "watch: one scrape"
-MEMORY, STATUS = "watch: memory that grows", "status beside its interval"
+SAMPLE, SCRAPE = "watch: one sample of PostgreSQL", "watch: one scrape"
+MEMORY, STATUS = "watch: memory that grows", "status without its interval"
 FEW, SOME, MANY = 1, 50, 1000
-LOOKS = 40
+REPEATS = 40
 SETTINGS = ("max_replication_slots=1100", "fsync=off")
 STEP_SECONDS = 10.0  # between two samples, so that 10,000 of them fill every bucket of a day
 INTERVAL_SECONDS = 0.2
 START = 1_800_000_000.0
 ANSWERED = (ExitCode.OK, ExitCode.WARNING, ExitCode.CRITICAL)
+GOALS = (
+    Goal(SAMPLE, f"{SOME} slots", at_most=50, absolute=True),
+    Goal(SAMPLE, f"{MANY} slots", at_most=20),
+    Goal(MEMORY, f"{LONG.watch_samples:,} samples", at_most=5, absolute=True),
+    Goal(STATUS, "outboxctl status", at_most=1.5, absolute=True),
+    Goal(SCRAPE, f"{MANY} slots", at_most=10, absolute=True),
+)
 DEFINITION = """\
 pipeline: bench
 postgres:
@@ -55,43 +63,47 @@ connect:
 """
 
 
-def way(slots: int) -> str:
-    """Name a figure."""
+def variant(slots: int) -> str:
+    """Name the variant by its number of slots."""
     return f"{slots} slots" if slots > 1 else "1 slot"
 
 
 def samples_of(samples: int) -> str:
-    """Name the figure of memory."""
+    """Name the variant of the memory figure."""
     return f"{samples:,} samples"
 
 
-def measure(name: str, rounds: int, samples: int, say: Say) -> list[Figure]:
-    """Time `status`, looks at a server with ever more slots and a scrape; weigh a long watch."""
-    figures = []
+def measure(name: str, rounds: int, samples: int, log: Log) -> list[Figure]:
+    """Time `status`, samples of a server with ever more slots, and a scrape.
+
+    With `samples` above 0, also measure the memory that so many samples take.
+    """
+    figures: list[Figure] = []
+    memory: list[Figure] = []
     services = ("postgres", "kafka", "connect")
     with started(f"{name}-slots", services, SETTINGS) as servers, _source(servers) as source:
         _make(servers, FEW)
-        say(f"outboxctl status, {rounds} rounds")
+        log(f"outboxctl status, {rounds} rounds")
         answered = tuple(_status(servers) - INTERVAL_SECONDS for _ in range(rounds))
         figures.append(Figure(STATUS, "outboxctl status", answered, "s", more_is_better=False))
         for slots in (FEW, SOME, MANY):
-            say(f"{slots} slots")
+            log(f"{slots} slots")
             _make(servers, slots)
             source.look()
             taken = tuple(_seconds(source) * 1000 for _ in range(rounds))
             figures.append(
-                Figure(SAMPLE, way(slots), taken, "ms", more_is_better=False, reference=slots == SOME)
+                Figure(SAMPLE, variant(slots), taken, "ms", more_is_better=False, reference=slots == SOME)
             )
-            if slots == SOME:
-                say(f"{samples:,} samples")
-                figures.append(_memory(source, samples))
+            if slots == SOME and samples:
+                log(f"{samples:,} samples")
+                memory = [_memory(source, samples)]
         answer = _answer(source)
         scrapes = tuple(_scrape(answer) * 1000 for _ in range(rounds))
-    return [*figures, Figure(SCRAPE, way(MANY), scrapes, "ms", more_is_better=False)]
+    return [*figures, *memory, Figure(SCRAPE, variant(MANY), scrapes, "ms", more_is_better=False)]
 
 
 def _status(servers: Servers) -> float:
-    """Time one answer of the command, from its start to its end."""
+    """Time one run of the command."""
     with tempfile.TemporaryDirectory(prefix="bench-status-") as folder:
         file = Path(folder) / "outbox.yaml"
         file.write_text(DEFINITION.format(**servers.environ))
@@ -110,11 +122,11 @@ def _status(servers: Servers) -> float:
 
 
 def _memory(source: PostgresSource, samples: int) -> Figure:
-    """Let a watch take many samples of a day and more, and say how much it grew after the first tenth."""
-    looks = count()
+    """Take the samples of more than a day and measure how much memory grew after the first tenth."""
+    numbers = count()
 
     def take() -> Sample:
-        number = next(looks)
+        number = next(numbers)
         seen = source.look()
         written = replace(seen.server, wal_position=seen.server.wal_position + number * 1_000_000)
         return Sample(START + number * STEP_SECONDS, NAMES, replace(seen, server=written))
@@ -168,11 +180,11 @@ def _make(servers: Servers, wanted: int) -> None:
 
 
 def _seconds(source: PostgresSource) -> float:
-    """Time one look: the mean of many, since one is short."""
+    """Time one sample: the mean of many, since one is short."""
     began = time.perf_counter()
-    for _ in range(LOOKS):
+    for _ in range(REPEATS):
         source.look()
-    return (time.perf_counter() - began) / LOOKS
+    return (time.perf_counter() - began) / REPEATS
 
 
 def _answer(source: PostgresSource) -> Answer:
@@ -182,6 +194,6 @@ def _answer(source: PostgresSource) -> Answer:
 
 def _scrape(answer: Answer) -> float:
     began = time.perf_counter()
-    for _ in range(LOOKS):
+    for _ in range(REPEATS):
         exposition(answer, Counts())
-    return (time.perf_counter() - began) / LOOKS
+    return (time.perf_counter() - began) / REPEATS

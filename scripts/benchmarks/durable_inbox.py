@@ -1,7 +1,7 @@
-"""How fast a durable inbox receives and works off jobs, and whether taking them costs more when many wait.
+"""How fast a durable inbox receives and runs jobs, and whether a long queue makes taking jobs slower.
 
-Run as a program it is one round: `python -m benchmarks.durable WAY JOBS` prints jobs per second, and
-`python -m benchmarks.durable TOPIC EVENTS` round trips per event and events per second.
+Run as a program it is one round: `python -m benchmarks.durable_inbox VARIANT JOBS` prints jobs per second,
+`python -m benchmarks.durable_inbox TOPIC EVENTS` round trips per event and events per second.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import psycopg
 
 from benchmarks.consumers import fill
-from benchmarks.measures import Figure, Goal
-from benchmarks.rounds import Say, rotated
+from benchmarks.figures import Figure, Goal
+from benchmarks.rounds import Log, rotated
 from benchmarks.servers import Servers
 from outbox_consumers import Event, schema
 from outbox_consumers.durable import DurableInbox, Job, steps
@@ -33,7 +33,8 @@ NO_KEY, KEYS = "in any order", "in order of 5,000 keys"
 ALONE, TOGETHER = "a transaction each", "quick ones together"
 FEW, MILLION = "nothing else waits", "1,000,000 others wait"
 WORKERS = 2
-PATIENCE_SECONDS = 300
+INSERT_SHARE = 8  # jobs with an INSERT: an eighth of them, since each commits a transaction
+TIMEOUT_SECONDS = 300
 
 GOALS = (
     Goal(EMPTY_WORK, NO_KEY, at_least=5000, absolute=True),
@@ -43,52 +44,59 @@ GOALS = (
 )
 
 
-def measure(servers: Servers, rounds: int, jobs: int, say: Say) -> list[Figure]:
-    """Work off the same number of jobs each way, in turns, each in processes of its own."""
+def measure(servers: Servers, rounds: int, jobs: int, log: Log) -> list[Figure]:
+    """Run the same number of jobs with every variant in turn, each in processes of its own."""
     with psycopg.connect(servers.dsn(DATABASE), autocommit=True) as conn:
         schema.apply(conn, [*schema.steps(), *steps()])
         conn.execute("CREATE TABLE IF NOT EXISTS job_effect (key text NOT NULL, n integer NOT NULL)")
     rates: dict[str, list[float]] = {}
     for number in range(rounds):
-        for way in rotated((NO_KEY, KEYS, ALONE, TOGETHER), number):
-            say(f"durable inbox, round {number + 1} of {rounds}: {way}")
-            share = jobs if way in (NO_KEY, KEYS) else jobs // 4
-            rates.setdefault(way, []).append(_run(servers, way, share)[-1])
-    say(f"durable inbox: receiving {jobs:,} jobs")
+        for variant in rotated((NO_KEY, KEYS, ALONE, TOGETHER), number):
+            log(f"durable inbox, round {number + 1} of {rounds}: {variant}")
+            share = jobs if variant in (NO_KEY, KEYS) else jobs // INSERT_SHARE
+            rates.setdefault(variant, []).append(_run(servers, variant, share)[-1])
+    log(f"durable inbox: receiving {jobs:,} jobs")
     fill(servers, TOPIC, jobs)
     trips, rate = _run(servers, TOPIC, jobs)
     return [
         *(
-            Figure(EMPTY_WORK, way, tuple(rates[way]), "jobs/s", more_is_better=True)
-            for way in (NO_KEY, KEYS)
+            Figure(EMPTY_WORK, variant, tuple(rates[variant]), "jobs/s", more_is_better=True)
+            for variant in (NO_KEY, KEYS)
         ),
         *(
-            Figure(INSERT_WORK, way, tuple(rates[way]), "jobs/s", more_is_better=True, reference=way == ALONE)
-            for way in (ALONE, TOGETHER)
+            Figure(
+                INSERT_WORK,
+                variant,
+                tuple(rates[variant]),
+                "jobs/s",
+                more_is_better=True,
+                reference=variant == ALONE,
+            )
+            for variant in (ALONE, TOGETHER)
         ),
         Figure(RECEIVE_WORK, RECEIVED, (rate,), "jobs/s", more_is_better=True),
         Figure(TRIPS_WORK, RECEIVED, (trips,), "round trips", more_is_better=False),
-        *_growth(servers, say),
+        *_growth(servers, log),
     ]
 
 
-def _run(servers: Servers, way: str, jobs: int) -> list[float]:
-    """Give the numbers that a round prints."""
+def _run(servers: Servers, variant: str, jobs: int) -> list[float]:
+    """Run one round and return the numbers it prints."""
     environ = {**os.environ, "BENCH_DSN": servers.dsn(DATABASE), "PYTHONPATH": sys.path[0]}
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.durable", way, str(jobs)],
+        [sys.executable, "-m", "benchmarks.durable_inbox", variant, str(jobs)],
         env=environ,
         check=True,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
     return [float(word) for word in done.stdout.split()]
 
 
-def _growth(servers: Servers, say: Say) -> list[Figure]:
-    """Measure one batch after the other while few jobs are there, and while a million are."""
-    say("durable inbox: taking with a million jobs waiting")
+def _growth(servers: Servers, log: Log) -> list[Figure]:
+    """Measure the time of a batch while few jobs wait, and while a million do."""
+    log("durable inbox: taking with a million jobs waiting")
     with psycopg.connect(servers.dsn(DATABASE), autocommit=True) as conn:
         conn.execute("TRUNCATE inbox_job, inbox_worker")
         few = _batches(conn)
@@ -102,7 +110,7 @@ def _growth(servers: Servers, say: Say) -> list[Figure]:
 
 
 def _batches(conn: psycopg.Connection[Any], batches: int = 200, size: int = 50) -> tuple[float, ...]:
-    """Give the milliseconds that each batch took to be sorted, taken and ended."""
+    """Measure for each batch the milliseconds to sort, take and finish it."""
     _fill(conn, batches * size)
     conn.execute("VACUUM ANALYZE inbox_job")
     conn.execute("CHECKPOINT")
@@ -136,18 +144,18 @@ def _fill(conn: psycopg.Connection[Any], jobs: int) -> None:
 # -- One round, in a process of its own ----------------------------------------------------------------
 
 
-def main(way: str, jobs: int) -> None:
-    """Put jobs in, work them off, and print how many a second that were."""
+def main(variant: str, jobs: int) -> None:
+    """Enqueue jobs, run them, and print jobs per second."""
     dsn = os.environ["BENCH_DSN"]
     durable = DurableInbox("bench", dsn=dsn)
     durable.handler("Empty")(_nothing)
-    durable.handler("Insert", together=way == TOGETHER)(_insert)
-    kind = "Empty" if way in (NO_KEY, KEYS) else "Insert"
+    durable.handler("Insert", together=variant == TOGETHER)(_insert)
+    kind = "Empty" if variant in (NO_KEY, KEYS) else "Insert"
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("TRUNCATE inbox_job, inbox_worker, job_effect")
         for first in range(0, jobs, 1000):
             numbers = range(first, min(first + 1000, jobs))
-            durable.put_many(conn, [Job(kind, {"n": n}, key=_key(way, n)) for n in numbers])
+            durable.put_many(conn, [Job(kind, {"n": n}, key=_key(variant, n)) for n in numbers])
         conn.execute("CHECKPOINT")
     begun = time.perf_counter()
     ended: list[float] = []
@@ -157,7 +165,7 @@ def main(way: str, jobs: int) -> None:
 
 
 def receive(topic: str, events: int) -> None:
-    """Receive a topic, and print round trips per event and events per second, from the first to the last."""
+    """Receive a topic; print round trips per event, and events per second from the first to the last."""
     dsn, bootstrap = os.environ["BENCH_DSN"], os.environ["OUTBOX_KAFKA_BOOTSTRAP"]
     kafka = {"bootstrap.servers": bootstrap, "group.id": topic}
     durable = DurableInbox("bench", dsn=dsn, kafka=kafka, topics=[topic])
@@ -182,7 +190,7 @@ def receive(topic: str, events: int) -> None:
 
 
 def _counted(thread: threading.Thread) -> list[None]:
-    """Count from now on what a thread says to the database."""
+    """Count the statements that a thread sends to the database from now on."""
     execute, trips = psycopg.Cursor.execute, list[None]()
 
     def counted(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -190,16 +198,16 @@ def _counted(thread: threading.Thread) -> list[None]:
             trips.append(None)
         return execute(self, *arguments, **named)
 
-    psycopg.Cursor.execute = counted  # type: ignore[method-assign]  # the one way to see each of them
+    psycopg.Cursor.execute = counted  # type: ignore[method-assign]  # the only way to see every one
     return trips
 
 
-def _key(way: str, number: int) -> str:
-    return "" if way == NO_KEY else f"order-{number % 5000}"
+def _key(variant: str, number: int) -> str:
+    return "" if variant == NO_KEY else f"order-{number % 5000}"
 
 
 def _nothing(conn: psycopg.Connection[Any], event: Event) -> None:
-    """Handle nothing."""
+    """Do nothing."""
 
 
 def _insert(conn: psycopg.Connection[Any], event: Event) -> None:

@@ -1,7 +1,7 @@
-"""The relay: a backlog beside the peer's, its log and round trips, and how soon an event is there.
+"""The relay: throughput next to a peer's, write-ahead log and round trips per event, and latency.
 
-The peer is faststream-outbox, installed from the package index into an environment that only this
-benchmark uses. Where that fails its line is left out.
+The peer is faststream-outbox, installed from the package index into an environment for this benchmark
+only. Its line is left out when the installation fails.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, Final
 
 import psycopg
 
-from benchmarks.backlog import _write
-from benchmarks.latency import WARM_UP_SECONDS, Listener, _commit, _load
-from benchmarks.measures import Figure, Goal, percentile
-from benchmarks.roads import AGGREGATE_TYPE, wait_until
-from benchmarks.rounds import Say
+from benchmarks.backlog import WARM_UP_SHARE, write_events
+from benchmarks.connectors import AGGREGATE_TYPE, wait_until
+from benchmarks.figures import Figure, Goal, percentile
+from benchmarks.latency import WARM_UP_SECONDS, Listener, commit_at_rate, commit_event
+from benchmarks.rounds import Log
 from benchmarks.servers import ROOT, Servers
 from outbox_connectors.definition import Definition, TopicSpec
 from outbox_connectors.loading import loads
@@ -29,22 +29,21 @@ from outbox_pipeline import postgres, relay, topics
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.wakeup import Waiter
 
-RATE, RATIO = "relay of a backlog", "the same, beside a peer"
-LOG, TRIPS = "relay: write-ahead log", "relay: round trips"
-SOON_50, SOON_99 = "relay at 200/s, p50", "relay at 200/s, p99"
+RATE, RATIO = "relay of a backlog", "the same, next to a peer"
+WAL, QUERIES = "relay: write-ahead log", "relay: round trips"
+LATENCY_50, LATENCY_99 = "relay at 200/s, p50", "relay at 200/s, p99"
 WORKERS: Final = 4
 EXACTLY, AT_LEAST, PEER = "exactly once", "transactions off", "faststream-outbox"
 WITH_PAGES = "with full-page images"
 GOALS = (
     Goal(RATE, EXACTLY, at_least=30_000, absolute=True),
     Goal(RATIO, EXACTLY, at_least=10),
-    Goal(LOG, EXACTLY, at_most=100, absolute=True),
-    Goal(TRIPS, EXACTLY, at_most=0.01, absolute=True),
-    Goal(SOON_50, EXACTLY, at_most=15, absolute=True),
-    Goal(SOON_99, EXACTLY, at_most=100, absolute=True),
-    Goal(SOON_99, AT_LEAST, at_most=50, absolute=True),
+    Goal(WAL, EXACTLY, at_most=100, absolute=True),
+    Goal(QUERIES, EXACTLY, at_most=0.01, absolute=True),
+    Goal(LATENCY_50, EXACTLY, at_most=15, absolute=True),
+    Goal(LATENCY_99, EXACTLY, at_most=100, absolute=True),
+    Goal(LATENCY_99, AT_LEAST, at_most=50, absolute=True),
 )
-SIZES = {False: (3, 200_000, 10.0), True: (1, 60_000, 5.0)}  # rounds, events, seconds of latency: full, quick
 POLL_SECONDS = 0.05
 PEER_PACKAGES = ("faststream-outbox[asyncpg]==0.19.0", "faststream[confluent]==0.7.8")
 PEER_TOPIC = "bench.peer"
@@ -62,8 +61,8 @@ connect:
 """
 
 
-def measure(servers: Servers, rounds: int, events: int, seconds: float, say: Say) -> list[Figure]:
-    """Set up an outbox for the relay, and let it and its peer work in turns."""
+def measure(servers: Servers, rounds: int, events: int, seconds: float, log: Log) -> list[Figure]:
+    """Set up an outbox for the relay, and measure the relay and its peer in turn."""
     values = {"dsn": servers.dsn("shop"), "bootstrap": servers.bootstrap, "aggregate": AGGREGATE_TYPE}
     definition = loads(DEFINITION.format(**values), source="bench", environ=os.environ)
     with postgres.as_admin(definition, "bench") as conn:
@@ -72,9 +71,9 @@ def measure(servers: Servers, rounds: int, events: int, seconds: float, say: Say
         conn.execute("DROP TABLE IF EXISTS outbox_relay, outbox_relay_batch, outbox_dead_letter, outbox_road")
         schema.init(conn, definition, schema.Wishes(shards=8), say=lambda _: None)
         topics.create(definition.kafka, [TopicSpec(PEER_TOPIC, 6, 1, {})])
-        found = _backlogs(servers, definition, conn, rounds, events, say)
-        for way in (EXACTLY, AT_LEAST):
-            found += _soon(definition, servers, conn, way, rounds, seconds, say)
+        found = _backlogs(servers, definition, conn, rounds, events, log)
+        for variant in (EXACTLY, AT_LEAST):
+            found += _latency(definition, servers, conn, variant, rounds, seconds, log)
         conn.execute("DROP TABLE outbox CASCADE")
     return found
 
@@ -85,50 +84,58 @@ def _backlogs(
     conn: psycopg.Connection[Any],
     rounds: int,
     events: int,
-    say: Say,
+    log: Log,
 ) -> list[Figure]:
-    peer = _install_peer(say)
+    peer = _install_peer(log)
     rates: dict[str, list[float]] = {EXACTLY: [], AT_LEAST: [], PEER: []}
-    log: list[float] = []
+    wal: list[float] = []
     pages: list[float] = []
-    trips: list[float] = []
+    queries: list[float] = []
     for number in range(rounds + 1):
+        amount = events if number else events // WARM_UP_SHARE
         warm = " (warm-up)" if number == 0 else ""
-        for way in (EXACTLY, AT_LEAST):
-            say(f"relay, round {number} of {rounds}: {events:,} events, {way}{warm}")
-            _write(conn, events)
-            before, done = _log_end(conn), _transactions(conn)
-            rate, looks = _carry(definition, conn, events, transactions=way == EXACTLY)
-            rates[way].append(rate)
-            if way == EXACTLY:
-                log.append(_record_bytes(conn, before) / events)
-                pages.append(_bytes_since(conn, before) / events)
-                trips.append((_transactions(conn) - done - looks) / events)
+        for variant in (EXACTLY, AT_LEAST):
+            log(f"relay, round {number} of {rounds}: {amount:,} events, {variant}{warm}")
+            write_events(conn, amount)
+            before, done = _wal_position(conn), _transactions(conn)
+            rate, polls = _relay_backlog(definition, conn, amount, transactions=variant == EXACTLY)
+            rates[variant].append(rate)
+            if variant == EXACTLY:
+                wal.append(_record_bytes(conn, before) / amount)
+                pages.append(_bytes_since(conn, before) / amount)
+                queries.append((_transactions(conn) - done - polls) / amount)
         if peer:
-            say(f"relay, round {number} of {rounds}: {events // 20:,} events, {PEER}{warm}")
-            rates[PEER].append(_carry_as_peer(peer, servers, events // 20))
+            log(f"relay, round {number} of {rounds}: {amount // 20:,} events, {PEER}{warm}")
+            rates[PEER].append(_relay_with_peer(peer, servers, amount // 20))
     figures = [
-        Figure(RATE, way, tuple(found[1:]), "events/s", more_is_better=True)
-        for way, found in rates.items()
-        if way != PEER
+        Figure(RATE, variant, tuple(found[1:]), "events/s", more_is_better=True)
+        for variant, found in rates.items()
+        if variant != PEER
     ]
     if peer:
         figures += [
-            Figure(RATIO, way, tuple(rates[way][1:]), "events/s", more_is_better=True, reference=way == PEER)
-            for way in (PEER, EXACTLY)
+            Figure(
+                RATIO,
+                variant,
+                tuple(rates[variant][1:]),
+                "events/s",
+                more_is_better=True,
+                reference=variant == PEER,
+            )
+            for variant in (PEER, EXACTLY)
         ]
-    figures.append(Figure(LOG, EXACTLY, tuple(log[1:]), "B/event", more_is_better=False))
-    figures.append(Figure(LOG, WITH_PAGES, tuple(pages[1:]), "B/event", more_is_better=False))
-    figures.append(Figure(TRIPS, EXACTLY, tuple(trips[1:]), "a event", more_is_better=False))
+    figures.append(Figure(WAL, EXACTLY, tuple(wal[1:]), "B/event", more_is_better=False))
+    figures.append(Figure(WAL, WITH_PAGES, tuple(pages[1:]), "B/event", more_is_better=False))
+    figures.append(Figure(QUERIES, EXACTLY, tuple(queries[1:]), "per event", more_is_better=False))
     return figures
 
 
-def _carry(
+def _relay_backlog(
     definition: Definition, conn: psycopg.Connection[Any], events: int, *, transactions: bool
 ) -> tuple[float, int]:
-    """Let the relay empty the outbox. Returns events a second, and how often we looked at the outbox.
+    """Let the relay empty the outbox. Returns events per second, and how often this function polled.
 
-    The rate counts from the first row that is gone to the last, so not the start of the processes.
+    The rate is measured from the first deleted row to the last, without the start of the processes.
     """
     settings = relay.Settings(workers=WORKERS, until_empty=True, transactions=transactions)
     stop, waiter = threading.Event(), Waiter()
@@ -138,34 +145,37 @@ def _carry(
     work.start()
     began = counted = 0.0
     first = events
-    looks = 1
+    polls = 1
     while (left := _left(conn)) > 0 and work.is_alive():
         if not began and left < events:
             began, first = time.monotonic(), left
         time.sleep(POLL_SECONDS)
         counted = time.monotonic()
-        looks += 1
+        polls += 1
     work.join()
-    return first / max(counted - began, POLL_SECONDS), looks
+    return first / max(counted - began, POLL_SECONDS), polls
 
 
-def _install_peer(say: Say) -> str:
-    """Make the peer's environment, once; returns its Python, or nothing where there is no package index."""
+def _install_peer(log: Log) -> str:
+    """Create the peer's environment unless it exists. Returns its Python; empty if that failed."""
     folder = ROOT / ".stack" / "bench-peer"
     python = folder / "bin" / "python"
+    installed = folder / "installed"  # the versions that pip installed; asking it again takes seconds
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PEER_PACKAGES]
     try:
         if not python.exists():
-            say(f"installing {', '.join(PEER_PACKAGES)}")
             subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        subprocess.run(pip, check=True, stdout=sys.stderr)
+        if not installed.exists() or installed.read_text() != " ".join(PEER_PACKAGES):
+            log(f"installing {', '.join(PEER_PACKAGES)}")
+            subprocess.run(pip, check=True, stdout=sys.stderr)
+            installed.write_text(" ".join(PEER_PACKAGES))
     except subprocess.CalledProcessError:
-        say(f"{PEER} cannot be installed, so it is left out")
+        log(f"{PEER} cannot be installed and is left out")
         return ""
     return str(python)
 
 
-def _carry_as_peer(python: str, servers: Servers, events: int) -> float:
+def _relay_with_peer(python: str, servers: Servers, events: int) -> float:
     e = servers.environ
     url = f"postgresql+asyncpg://{e['PGUSER']}:{e['PGPASSWORD']}@{e['PGHOST']}:{e['PGPORT']}/shop"
     program = str(ROOT / "scripts" / "benchmarks" / "peer_relay.py")
@@ -174,38 +184,40 @@ def _carry_as_peer(python: str, servers: Servers, events: int) -> float:
     return float(done.stdout.split()[-1])
 
 
-def _soon(
+def _latency(
     definition: Definition,
     servers: Servers,
     conn: psycopg.Connection[Any],
-    way: str,
+    variant: str,
     rounds: int,
     seconds: float,
-    say: Say,
+    log: Log,
 ) -> list[Figure]:
-    """Measure from the return of COMMIT to the record in a read_committed consumer's hands."""
+    """Measure from the return of COMMIT to the arrival at a read_committed consumer."""
     found: list[list[float]] = []
     for number in range(rounds):
-        say(f"relay, latency, round {number + 1} of {rounds}: {way}")
-        found.append(_latencies(definition, servers, conn, way, seconds))
+        log(f"relay, latency, round {number + 1} of {rounds}: {variant}")
+        found.append(_latencies(definition, servers, conn, variant, seconds))
     return [
-        Figure(work, way, tuple(percentile(values, percent) for values in found), "ms", more_is_better=False)
-        for work, percent in ((SOON_50, 50), (SOON_99, 99))
+        Figure(
+            work, variant, tuple(percentile(values, percent) for values in found), "ms", more_is_better=False
+        )
+        for work, percent in ((LATENCY_50, 50), (LATENCY_99, 99))
     ]
 
 
 def _latencies(
-    definition: Definition, servers: Servers, conn: psycopg.Connection[Any], way: str, seconds: float
+    definition: Definition, servers: Servers, conn: psycopg.Connection[Any], variant: str, seconds: float
 ) -> list[float]:
     topic = definition.kafka.topic_of(AGGREGATE_TYPE)
     with (
-        _relaying(definition, transactions=way == EXACTLY),
+        _relaying(definition, transactions=variant == EXACTLY),
         Listener(servers.bootstrap, topic, 6) as listener,
     ):
-        first = _commit(conn)
+        first = commit_event(conn)
         wait_until(lambda: first in listener.arrived, "no event through the relay")
-        _load(conn, WARM_UP_SECONDS)
-        committed = _load(conn, seconds)
+        commit_at_rate(conn, WARM_UP_SECONDS)
+        committed = commit_at_rate(conn, seconds)
         wait_until(lambda: committed.keys() <= listener.arrived.keys(), "events are missing")
         return [(listener.arrived[event] - at) / 1e6 for event, at in committed.items()]
 
@@ -230,7 +242,7 @@ def _left(conn: psycopg.Connection[Any]) -> int:
     return _number(conn, "SELECT count(*) FROM public.outbox")
 
 
-def _log_end(conn: psycopg.Connection[Any]) -> str:
+def _wal_position(conn: psycopg.Connection[Any]) -> str:
     row = conn.execute("SELECT pg_current_wal_lsn()::text").fetchone()
     return str(row[0]) if row else ""
 
@@ -240,9 +252,9 @@ def _bytes_since(conn: psycopg.Connection[Any], lsn: str) -> int:
 
 
 def _record_bytes(conn: psycopg.Connection[Any], since: str) -> int:
-    """Count the records apart from full-page images, which depend on when the last checkpoint was.
+    """Sum the sizes of the records without full-page images, which depend on the last checkpoint.
 
-    Autovacuum and this benchmark's own looks are in it; whatever reads new rows first writes hint bits.
+    Includes autovacuum and this benchmark's own polls: the first reader of a row writes hint bits.
     """
     query = (
         "SELECT sum(record_size)::bigint FROM pg_get_wal_stats(%s::pg_lsn, pg_current_wal_insert_lsn(), true)"
@@ -251,7 +263,7 @@ def _record_bytes(conn: psycopg.Connection[Any], since: str) -> int:
 
 
 def _transactions(conn: psycopg.Connection[Any]) -> int:
-    """Count what this database has committed: every statement of the relay is a transaction."""
+    """Count committed transactions of this database; every statement of the relay is one."""
     time.sleep(1.2)  # sessions report once a second
     return _number(conn, "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()")
 

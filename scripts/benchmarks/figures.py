@@ -1,4 +1,4 @@
-"""What is measured, as values, and the arithmetic on it. Nothing here does I/O."""
+"""The measured figures and goals as values, and the arithmetic on them. No I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import median
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Give the smallest value that at least `percent` of 100 values do not exceed (nearest rank).
+    """Return the smallest value that `percent` of all values do not exceed (nearest rank).
 
     Raises ValueError for no values.
     """
@@ -21,14 +21,14 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the table: the rounds of one way of doing one piece of work."""
+    """One line of the table: the rounds of one variant of one piece of work."""
 
     work: str
-    way: str
+    variant: str
     rounds: tuple[float, ...]
     unit: str
     more_is_better: bool
-    reference: bool = False  # the other ways of this work are shown as a ratio to this one
+    reference: bool = False  # the other variants of this work are shown as a ratio to this one
 
     @property
     def median(self) -> float:
@@ -37,22 +37,22 @@ class Figure:
 
     @property
     def best(self) -> float:
-        """The round that the machine disturbed least."""
+        """The best round, which other load on the machine disturbed least."""
         return max(self.rounds) if self.more_is_better else min(self.rounds)
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the ratio to the reference should be; with `absolute`, what the median itself should be."""
+    """The ratio to the reference that should be reached; with `absolute`, the median."""
 
     work: str
-    way: str
+    variant: str
     at_least: float | None = None
     at_most: float | None = None
     absolute: bool = False
 
     def met(self, value: float) -> bool:
-        """Say whether a measured value reaches the goal."""
+        """Whether a measured value reaches the goal."""
         return (self.at_least is None or value >= self.at_least) and (
             self.at_most is None or value <= self.at_most
         )
@@ -63,7 +63,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A figure beside its reference."""
+    """A figure with its ratio to the reference and its goal."""
 
     figure: Figure
     ratio: float | None
@@ -71,7 +71,7 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        """`met` or `missed` where there is a goal, empty elsewhere."""
+        """`met` or `missed`; empty without a goal."""
         if self.goal is None:
             return ""
         value = self.figure.median if self.goal.absolute else self.ratio
@@ -79,14 +79,14 @@ class Line:
 
 
 def lines(figures: Sequence[Figure], goals: Sequence[Goal]) -> list[Line]:
-    """Set every figure beside the reference of its work.
+    """Pair every figure with the reference of its work and its goal.
 
     The ratio is the median of the ratios round by round, where both ran equally many rounds: what
     disturbed one round disturbed both halves of it.
     """
     references = {f.work: f for f in figures if f.reference}
-    wanted = {(g.work, g.way): g for g in goals}
-    return [Line(f, _ratio(f, references.get(f.work)), wanted.get((f.work, f.way))) for f in figures]
+    wanted = {(g.work, g.variant): g for g in goals}
+    return [Line(f, _ratio(f, references.get(f.work)), wanted.get((f.work, f.variant))) for f in figures]
 
 
 def _ratio(figure: Figure, reference: Figure | None) -> float | None:

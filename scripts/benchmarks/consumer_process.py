@@ -1,6 +1,6 @@
-"""One measurement of one consumer in a process of its own: prints events per second.
+"""Measure one consumer in a process of its own; prints events per second.
 
-Called by `consumers` as `python -m benchmarks.consuming WAY NAME TOPIC EVENTS`.
+Called by `consumers` as `python -m benchmarks.consumer_process VARIANT NAME TOPIC EVENTS`.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from typing import Any
 import psycopg
 from confluent_kafka import Consumer as KafkaConsumer
 
-from benchmarks import loops
-from benchmarks.loops import BULK, BULK_PLAIN, ONE_BY_ONE, SINGLE_CURSOR, SINGLE_PLAIN
+from benchmarks import plain_loops
 from benchmarks.meter import Meter
+from benchmarks.plain_loops import BULK, BULK_PLAIN, ONE_BY_ONE, SINGLE_CURSOR, SINGLE_PLAIN
 from outbox_consumers import Consumer, Event
 
 LOOPS = {
-    BULK_PLAIN: loops.without_dedup,
-    SINGLE_PLAIN: loops.pipelined_without_dedup,
-    ONE_BY_ONE: loops.transaction_per_message,
+    BULK_PLAIN: plain_loops.without_dedup,
+    SINGLE_PLAIN: plain_loops.pipelined_without_dedup,
+    ONE_BY_ONE: plain_loops.transaction_per_message,
 }
 
 
 def main(argv: Sequence[str]) -> None:
-    """Consume EVENTS events the given WAY."""
-    way, name, topic, events = argv
+    """Consume EVENTS events with the given VARIANT."""
+    variant, name, topic, events = argv
     meter = Meter(int(events))
     bootstrap, dsn = os.environ["OUTBOX_KAFKA_BOOTSTRAP"], os.environ["BENCH_DSN"]
-    if way in LOOPS:
-        consumer = KafkaConsumer({"bootstrap.servers": bootstrap, "group.id": name, **loops.SETTINGS})
+    if variant in LOOPS:
+        consumer = KafkaConsumer({"bootstrap.servers": bootstrap, "group.id": name, **plain_loops.SETTINGS})
         consumer.subscribe([topic])
         with psycopg.connect(dsn, autocommit=True) as conn:
-            LOOPS[way](consumer, conn, meter)
+            LOOPS[variant](consumer, conn, meter)
         consumer.close()
     else:
-        library(way, name, topic, bootstrap, dsn, meter)
+        library(variant, name, topic, bootstrap, dsn, meter)
     print(meter.rate)
 
 
-def library(way: str, name: str, topic: str, bootstrap: str, dsn: str, meter: Meter) -> None:
+def library(variant: str, name: str, topic: str, bootstrap: str, dsn: str, meter: Meter) -> None:
     """Consume with outbox_consumers until the meter is full."""
     app = Consumer(name, kafka={"bootstrap.servers": bootstrap}, dsn=dsn, topics=[topic])
 
@@ -51,21 +51,21 @@ def library(way: str, name: str, topic: str, bootstrap: str, dsn: str, meter: Me
             app.stop()
 
     def bulk(conn: psycopg.Connection[Any], events: Sequence[Event]) -> None:
-        payloads = [loops.text(event.payload) for event in events]
-        conn.execute(loops.BULK_EFFECT, ([event.key for event in events], payloads))
+        payloads = [plain_loops.text(event.payload) for event in events]
+        conn.execute(plain_loops.BULK_EFFECT, ([event.key for event in events], payloads))
         count(len(events))
 
     def single(conn: psycopg.Connection[Any], event: Event) -> None:
-        conn.execute(loops.EFFECT, (event.key, loops.text(event.payload)))
+        conn.execute(plain_loops.EFFECT, (event.key, plain_loops.text(event.payload)))
         count(1)
 
     def single_with_cursor(cursor: psycopg.Cursor[Any], event: Event) -> None:
-        cursor.execute(loops.EFFECT, (event.key, loops.text(event.payload)))
+        cursor.execute(plain_loops.EFFECT, (event.key, plain_loops.text(event.payload)))
         count(1)
 
-    if way == BULK:
+    if variant == BULK:
         app.batch_handler("OrderPlaced")(bulk)
-    elif way == SINGLE_CURSOR:
+    elif variant == SINGLE_CURSOR:
         app.handler("OrderPlaced", cursor=True)(single_with_cursor)
     else:
         app.handler("OrderPlaced")(single)

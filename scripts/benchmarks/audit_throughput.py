@@ -1,6 +1,6 @@
-"""An audit of many events: ids a second and memory, in a process of its own.
+"""Throughput and memory of an audit, run in a process of its own.
 
-Called by `measure` as `python -m benchmarks.auditing`, with the definition on standard input.
+Called by `measure` as `python -m benchmarks.audit_throughput`, with the definition on standard input.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import psycopg
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.measures import Figure, Goal
-from benchmarks.rounds import Say
+from benchmarks.figures import Figure, Goal
+from benchmarks.rounds import Log
 from benchmarks.servers import Servers
 from outbox_connectors.definition import Definition
 from outbox_connectors.loading import loads
@@ -29,13 +29,11 @@ from outbox_pipeline import audit, postgres
 from outbox_pipeline.provision import tables
 
 SPEED, MEMORY = "audit: outbox and topic", "audit: memory"
-WAY = "rows and records"
-ROUNDS = 3
-EVENTS = {False: int(os.environ.get("OUTBOX_AUDIT_EVENTS", "1000000")), True: 200_000}  # full, quick
+VARIANT = "rows and records"
 TOPIC = "bench.audit.order"
 GOALS = (
-    Goal(SPEED, WAY, at_least=200_000, absolute=True),
-    Goal(MEMORY, WAY, at_most=300, absolute=True),
+    Goal(SPEED, VARIANT, at_least=200_000, absolute=True),
+    Goal(MEMORY, VARIANT, at_most=300, absolute=True),
 )
 DEFINITION = """\
 pipeline: bench_audit
@@ -55,23 +53,28 @@ FROM generate_series(1, %s) AS n
 """
 
 
-def measure(servers: Servers, events: int, say: Say) -> list[Figure]:
+def wanted_events(by_size: int) -> int:
+    """Give the number of events to audit: OUTBOX_AUDIT_EVENTS if it is set, else that of the size."""
+    return int(os.environ.get("OUTBOX_AUDIT_EVENTS") or by_size)
+
+
+def measure(servers: Servers, rounds: int, events: int, log: Log) -> list[Figure]:
     """Fill an outbox and a topic with the same events and audit them."""
     text = DEFINITION.format(dsn=servers.dsn("shop"), bootstrap=servers.bootstrap)
     definition = loads(text, source="bench", environ=os.environ)
     with psycopg.connect(servers.dsn("shop"), autocommit=True) as conn:
-        say(f"audit: {events:,} events")
+        log(f"audit: {events:,} events")
         _fill(conn, definition, events)
         speeds, sizes = [], []
-        for number in range(ROUNDS):
-            say(f"audit, round {number + 1} of {ROUNDS}")
+        for number in range(rounds):
+            log(f"audit, round {number + 1} of {rounds}")
             speed, size = _audited(text, events)
             speeds.append(speed)
             sizes.append(size)
         conn.execute("DROP TABLE outbox CASCADE")
     return [
-        Figure(SPEED, WAY, tuple(speeds), "ids/s", more_is_better=True),
-        Figure(MEMORY, WAY, tuple(sizes), "MB", more_is_better=False),
+        Figure(SPEED, VARIANT, tuple(speeds), "ids/s", more_is_better=True),
+        Figure(MEMORY, VARIANT, tuple(sizes), "MB", more_is_better=False),
     ]
 
 
@@ -114,7 +117,7 @@ def _ids(conn: psycopg.Connection[Any]) -> Iterator[UUID]:
 
 def _audited(text: str, events: int) -> tuple[float, float]:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.auditing"],
+        [sys.executable, "-m", "benchmarks.audit_throughput"],
         input=text,
         capture_output=True,
         text=True,
@@ -128,7 +131,7 @@ def _audited(text: str, events: int) -> tuple[float, float]:
 
 
 def _peak_kilobytes() -> int:
-    """Read this process's peak; getrusage would tell that of the process that started it."""
+    """Read this process's peak memory; getrusage would also count the parent before the fork."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1])
@@ -136,14 +139,14 @@ def _peak_kilobytes() -> int:
 
 
 def main() -> None:
-    """Audit once and print what was found, how long it took and how much memory."""
+    """Audit once; print the result, the seconds and the peak memory as JSON."""
     definition = loads(sys.stdin.read(), source="bench", environ=os.environ)
     began = time.perf_counter()
     with postgres.connect(definition.postgres.admin, application_name="bench") as conn:
-        books = audit.audit(conn, definition)
+        result = audit.audit(conn, definition)
     seconds = time.perf_counter() - began
     megabytes = _peak_kilobytes() / 1024
-    print(json.dumps({**books.document(), "seconds": seconds, "megabytes": megabytes}))
+    print(json.dumps({**result.document(), "seconds": seconds, "megabytes": megabytes}))
 
 
 if __name__ == "__main__":

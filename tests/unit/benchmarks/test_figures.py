@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.measures import Figure, Goal, lines, percentile
+from benchmarks.figures import Figure, Goal, lines, percentile
 from benchmarks.meter import Meter
 from benchmarks.rounds import rotated
-from benchmarks.table import number, rendered
+from benchmarks.sizes import DEFAULT, LONG, QUICK
+from benchmarks.table import durations, number, rendered
 
 
-def figure(way: str, *rounds: float, reference: bool = False) -> Figure:
-    return Figure("work", way, rounds, "events/s", more_is_better=True, reference=reference)
+def figure(variant: str, *rounds: float, reference: bool = False) -> Figure:
+    return Figure("work", variant, rounds, "events/s", more_is_better=True, reference=reference)
 
 
 def test_percentile_is_the_nearest_rank() -> None:
@@ -29,7 +30,7 @@ def test_a_figure_knows_its_median_and_its_best_round() -> None:
 
 
 def test_the_ratio_is_taken_round_by_round() -> None:
-    # The second round was disturbed: both ways took ten times as long, and the ratio does not move.
+    # The second round was disturbed: both variants took ten times as long, and the ratio does not move.
     reference, ours = figure("theirs", 100, 10, 100, reference=True), figure("ours", 200, 20, 200)
     first, second = lines([reference, ours], [])
     assert (first.ratio, second.ratio) == (None, 2)
@@ -63,6 +64,16 @@ def test_table_names_the_work_once() -> None:
 
 def test_number() -> None:
     assert [number(n) for n in (0.14159, 14.159, 141.59, 14159.4)] == ["0.142", "14.2", "142", "14,159"]
+
+
+def test_the_durations_are_one_line() -> None:
+    assert durations({"relay": 61.4, "total": 300.0}) == "seconds: relay 61, total 300"
+
+
+def test_what_takes_minutes_is_measured_by_the_long_size_only() -> None:
+    assert (LONG.watch_samples, LONG.inbox_rows) == (10_000, 10_000_000)
+    for size in (QUICK, DEFAULT):
+        assert (size.watch_samples, size.inbox_rows) == (0, 1_000_000)
 
 
 def test_rotated() -> None:
