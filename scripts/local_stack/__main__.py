@@ -8,6 +8,6 @@ try:
     from local_stack.cli import main
 
     code = main(sys.argv[1:])
-except KeyboardInterrupt:  # while the imports ran
+except KeyboardInterrupt:  # Ctrl-C during the imports
     code = 130
 sys.exit(code)

@@ -1,4 +1,4 @@
-"""PostgreSQL refuses to run as root: the account it runs as instead."""
+"""The account that PostgreSQL runs as when this process is root; it refuses to run as root."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def server_account() -> Account | None:
             return Account(name, entry.pw_uid, entry.pw_gid)
     raise StackError(
         f"PostgreSQL does not run as root, and there is no user {', '.join(CANDIDATES)}",
-        "add one (useradd --system postgres) or run this as another user",
+        "create one (useradd --system postgres) or run this as another user",
     )
 
 
 def can_enter(account: Account, folder: Path) -> bool:
-    """Whether `account` gets to `folder` and can list it, tried for real."""
+    """Whether `account` can change to `folder` and list it; tries it in a process of that account."""
     done = subprocess.run(
         ["/bin/sh", "-c", 'cd "$0" && [ -r . ]', str(folder)],
         cwd="/",
@@ -54,7 +54,7 @@ def can_enter(account: Account, folder: Path) -> bool:
     return done.returncode == 0
 
 
-def give(path: Path, account: Account | None) -> None:
-    """Make `account` the owner of `path`; nothing to do when servers run as this user."""
+def change_owner(path: Path, account: Account | None) -> None:
+    """Make `account` the owner of `path`; does nothing when servers run as the current user."""
     if account is not None:
         os.chown(path, account.uid, account.gid)

@@ -22,15 +22,15 @@ from local_stack.ports import assign
 from local_stack.processes import raise_file_limit
 from local_stack.programs import MAJORS
 from local_stack.removal import remove
-from local_stack.services import NAMES, Progress
+from local_stack.services import NAMES, ProgressLog
 
 OK, FAILED, NOT_RUNNING = 0, 1, 3
 DESCRIPTION = "PostgreSQL, Kafka and Kafka Connect on this machine, without Docker."
 EPILOG = """\
-A stack keeps its data in .stack/NAME until `reset`. The stack `local` has the ports 15432 (PostgreSQL),
-19092 (Kafka) and 18083 (Connect); every other name gets free ones. `eval "$(scripts/stack env)"` tells your
-shell. Exit code: 0 done, 1 failed (one line says why), 2 wrong usage, 3 `status` found a service that should
-run and does not.
+The data of a stack is in .stack/NAME until `reset`. The stack `local` uses the ports 15432 (PostgreSQL),
+19092 (Kafka) and 18083 (Connect); every other stack gets free ports. `eval "$(scripts/stack env)"` exports
+the addresses to your shell. Exit code: 0 done, 1 failed (the reason is one line on stderr), 2 wrong usage,
+3 `status` found that a service which should run does not.
 """
 
 
@@ -46,11 +46,13 @@ def main(argv: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except OSError as error:
-        advice = "; make room on the disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        advice = "; free space on the disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         place = f"{error.filename}: " if error.filename else ""
         return _fail(f"{place}{error.strerror or error}{advice}")
     except KeyboardInterrupt:
-        return _fail("interrupted; what was started goes on: `up` continues, `down` ends it", 130)
+        return _fail(
+            "interrupted; started services keep running: `up` starts the rest, `down` stops them", 130
+        )
 
 
 def _fail(text: str, code: int = FAILED) -> int:
@@ -59,7 +61,7 @@ def _fail(text: str, code: int = FAILED) -> int:
 
 
 def prepare_process() -> None:
-    """Shield the servers from the settings of the shell: its libpq variables, its umask, its file limit."""
+    """Remove settings of the shell that would affect the servers: libpq variables, umask, file limit."""
     for name in [name for name in os.environ if name.startswith("PG")]:
         del os.environ[name]
     os.umask(0o022)
@@ -67,7 +69,7 @@ def prepare_process() -> None:
 
 
 class Parser(argparse.ArgumentParser):
-    """Wrong usage is one line here as well."""
+    """Reports wrong usage in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"stack: {message}; see {self.prog} --help\n")
@@ -75,9 +77,9 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> Parser:
     shared = Parser(add_help=False, argument_default=argparse.SUPPRESS)
-    shared.add_argument("--name", help=f"which stack (default: $OUTBOX_STACK, else {DEFAULT_NAME})")
+    shared.add_argument("--name", help=f"name of the stack (default: $OUTBOX_STACK, else {DEFAULT_NAME})")
     shared.add_argument(
-        "--postgres", type=int, choices=MAJORS, metavar="N", help="PostgreSQL major, 14 to 18"
+        "--postgres", type=int, choices=MAJORS, metavar="N", help="PostgreSQL major version, 14 to 18"
     )
     top = Parser(
         prog="scripts/stack",
@@ -91,25 +93,27 @@ def parser() -> Parser:
     def command(name: str, text: str) -> Parser:
         return commands.add_parser(name, help=text, description=text, parents=[shared])
 
-    up = command("up", "start services (default: all) and wait until each one works")
+    up = command("up", "start services (default: all) and wait until they are ready")
     up.add_argument("services", nargs="*", metavar="SERVICE", type=_service, help=", ".join(NAMES))
     up.add_argument(
         *("--set", "-s"), action="append", default=[], metavar="NAME=VALUE", type=_setting, dest="settings",
-        help="a PostgreSQL setting, kept for the next time (NAME= removes it)",
+        help="set a PostgreSQL parameter and keep it for later runs (NAME= removes it)",
     )  # fmt: skip
-    command("down", "stop what up started; the data stays")
-    status = command("status", "check every service and say how it is")
-    status.add_argument("--json", action="store_true", help="one JSON document")
-    log = command("logs", "print the logs")
+    command("down", "stop all services; keep the data")
+    status = command("status", "show the state of every service")
+    status.add_argument("--json", action="store_true", help="output as JSON")
+    log = command("logs", "print the logs of services")
     log.add_argument("services", nargs="*", metavar="SERVICE", type=_service, help="default: all")
-    log.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
-    log.add_argument("-n", "--lines", type=int, default=100, help="how many lines of each log (default: 100)")
-    command("env", 'print shell exports: eval "$(scripts/stack env)"')
+    log.add_argument("-f", "--follow", action="store_true", help="follow the logs")
+    log.add_argument(
+        "-n", "--lines", type=int, default=100, help="number of lines of each log (default: 100)"
+    )
+    command("env", 'print shell exports for eval "$(scripts/stack env)"')
     command("reset", "stop the stack and delete its data")
     for name, text in {
-        "start": "start single services again",
-        "stop": "stop single services in an orderly way",
-        "kill": "SIGKILL single services with all their processes",
+        "start": "start single services",
+        "stop": "stop single services gracefully",
+        "kill": "kill single services with SIGKILL, with all their processes",
     }.items():
         single = command(name, text)
         single.add_argument("services", nargs="+", metavar="SERVICE", type=_service, help=", ".join(NAMES))
@@ -130,15 +134,15 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def locked(instance: Instance, progress: Progress) -> Iterator[None]:
-    """Hold the lock of a stack; say so when another command has it."""
+def locked(instance: Instance, progress: ProgressLog) -> Iterator[None]:
+    """Hold the lock of a stack; print a line when another command holds it."""
     with instance.locked(lambda: progress.say("stack", f"waiting for another command on {instance.name}")):
         yield
 
 
 def run(options: argparse.Namespace) -> int:
     layout = Layout()
-    progress = Progress(sys.stderr if options.command == "env" else sys.stdout, time.monotonic())
+    progress = ProgressLog(sys.stderr if options.command == "env" else sys.stdout, time.monotonic())
     name = getattr(options, "name", None) or os.environ.get("OUTBOX_STACK") or DEFAULT_NAME
     instance = load(layout, name, damaged=options.command == "reset")
     if options.command == "up":
@@ -155,8 +159,8 @@ def run(options: argparse.Namespace) -> int:
     return action(instance, options, progress) or OK
 
 
-def up(instance: Instance, options: argparse.Namespace, progress: Progress) -> None:
-    """Bring up the services asked for. Idempotent; remembers the major and the settings."""
+def up(instance: Instance, options: argparse.Namespace, progress: ProgressLog) -> None:
+    """Start the requested services. Idempotent; saves the major version and the settings."""
     alive = [name for name in NAMES if services.running(instance, name)]
     before = instance.major, dict(instance.settings)
     instance.major = getattr(options, "postgres", instance.major)
@@ -175,21 +179,21 @@ def up(instance: Instance, options: argparse.Namespace, progress: Progress) -> N
     services.start(instance, wanted, progress)
 
 
-def down(instance: Instance, _options: argparse.Namespace, progress: Progress) -> None:
+def down(instance: Instance, _options: argparse.Namespace, progress: ProgressLog) -> None:
     with locked(instance, progress):
         services.stop(instance, NAMES, progress)
         instance.wanted = []
         instance.save()
 
 
-def reset(instance: Instance, _options: argparse.Namespace, progress: Progress) -> None:
+def reset(instance: Instance, _options: argparse.Namespace, progress: ProgressLog) -> None:
     with locked(instance, progress):
         services.stop(instance, NAMES, progress)
         remove(instance)
-    progress.say("stack", f"{instance.name} is gone")
+    progress.say("stack", f"{instance.name} deleted")
 
 
-def start(instance: Instance, options: argparse.Namespace, progress: Progress) -> None:
+def start(instance: Instance, options: argparse.Namespace, progress: ProgressLog) -> None:
     with locked(instance, progress):
         for name in services.with_needs(options.services):
             if name not in options.services and not services.running(instance, name):
@@ -199,47 +203,47 @@ def start(instance: Instance, options: argparse.Namespace, progress: Progress) -
         instance.save()
 
 
-def stop(instance: Instance, options: argparse.Namespace, progress: Progress) -> None:
+def stop(instance: Instance, options: argparse.Namespace, progress: ProgressLog) -> None:
     with locked(instance, progress):
         services.stop(instance, options.services, progress)
 
 
-def kill(instance: Instance, options: argparse.Namespace, progress: Progress) -> None:
+def kill(instance: Instance, options: argparse.Namespace, progress: ProgressLog) -> None:
     with locked(instance, progress):
         services.kill(instance, options.services, progress)
 
 
-def status(instance: Instance, options: argparse.Namespace, _progress: Progress) -> int:
-    states = list(services.look(instance))
+def status(instance: Instance, options: argparse.Namespace, _progress: ProgressLog) -> int:
+    found = list(services.states(instance))
     if options.json:
         content = {
             "name": instance.name,
             "postgres_major": instance.major,
             "settings": instance.settings,
             "wanted": instance.wanted,
-            "services": [dataclasses.asdict(state) for state in states],
+            "services": [dataclasses.asdict(state) for state in found],
         }
         print(json.dumps(content, indent=2))
     else:
-        for state in states:
+        for state in found:
             pid = f"pid {state.pid}" if state.pid else ""
             print(f"{state.name:<9} {state.state:<8} {state.address:<16} {pid:<12} {state.detail}".rstrip())
-    missing = [state for state in states if state.name in instance.wanted and state.state != "running"]
+    missing = [state for state in found if state.name in instance.wanted and state.state != "running"]
     return NOT_RUNNING if missing else OK
 
 
-def env(instance: Instance, _options: argparse.Namespace, _progress: Progress) -> None:
+def env(instance: Instance, _options: argparse.Namespace, _progress: ProgressLog) -> None:
     print(exports(instance, os.environ.get("PATH", os.defpath)), end="")
 
 
-def show_logs(instance: Instance, options: argparse.Namespace, _progress: Progress) -> None:
+def show_logs(instance: Instance, options: argparse.Namespace, _progress: ProgressLog) -> None:
     names = options.services or [name for name in NAMES if instance.log(name).exists()]
     logs.show(
         {name: instance.log(name) for name in names}, options.lines, follow=options.follow, out=sys.stdout
     )
 
 
-ACTIONS: dict[str, Callable[[Instance, argparse.Namespace, Progress], int | None]] = {
+ACTIONS: dict[str, Callable[[Instance, argparse.Namespace, ProgressLog], int | None]] = {
     "down": down,
     "reset": reset,
     "start": start,

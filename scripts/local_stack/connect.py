@@ -34,7 +34,7 @@ def prepare(instance: Instance, say: Say) -> Launch:
 
 
 def check(instance: Instance) -> str:
-    """List the Debezium connector for PostgreSQL, and be in its group (else nothing can be deployed)."""
+    """Check that the worker has the Debezium plug-in and has joined its group."""
     plugins = _get(instance, "/connector-plugins")
     versions = [plugin["version"] for plugin in plugins if plugin["class"] == PLUGIN]
     if not versions:

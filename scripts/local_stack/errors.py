@@ -1,10 +1,10 @@
-"""The two things a service can tell: it will not work, or it does not work yet."""
+"""The two errors of a service: it cannot work, or it is not ready yet."""
 
 from __future__ import annotations
 
 
 class StackError(Exception):
-    """One line for the user: what is wrong and what to do about it."""
+    """One line for the user: the problem and the remedy."""
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         super().__init__(f"{problem}; {remedy}" if remedy else problem)
@@ -13,4 +13,4 @@ class StackError(Exception):
 
 
 class NotReady(Exception):
-    """The service runs but does not answer properly yet; asking again may help."""
+    """The service runs but does not answer properly yet; a later check may succeed."""

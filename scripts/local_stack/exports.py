@@ -1,4 +1,4 @@
-"""What a shell, a test or a program must know about a stack."""
+"""The environment variables that describe a stack to a shell, a test or a program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from local_stack.postgres import SUPERUSER
 
 
 def variables(instance: Instance) -> dict[str, str]:
-    """The environment that the command line, the README and connectors/outbox.yaml use."""
+    """The environment variables that outboxctl, the README and connectors/outbox.yaml use."""
     ports, passwords = instance.ports, instance.passwords()
     return {
         "PGHOST": HOST,

@@ -1,4 +1,4 @@
-"""One named stack: what it remembers between two calls."""
+"""One named stack and its state, which is kept in a file between commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PASSWORDS = ("postgres", "cdc", "app")
 
 @dataclass(slots=True)
 class Instance:
-    """A stack and its memory: ports, PostgreSQL major, extra settings, what `up` was asked for."""
+    """A stack and its state: ports, PostgreSQL major version, extra settings, services of the last `up`."""
 
     layout: Layout
     name: str
@@ -59,7 +59,7 @@ class Instance:
         return self.folder / "config" / file
 
     def data(self, service: str) -> Path:
-        """Where a service keeps its data. PostgreSQL's may lie outside the clone."""
+        """The data directory of a service. PostgreSQL's may be outside the clone."""
         base = self.folder
         if service == "postgres" and self.postgres_base is not None:
             base = self.postgres_base / self.name
@@ -87,7 +87,7 @@ class Instance:
         return path
 
     def passwords(self) -> dict[str, str]:
-        """The passwords of this stack, made once: superuser, connector, applications."""
+        """The passwords of this stack, generated once: superuser, connector, applications."""
         if not self.secrets_file.exists():
             lines = [f"{name}={secrets.token_hex(16)}" for name in PASSWORDS]
             replace(self.secrets_file, "\n".join(lines) + "\n", mode=0o600)
@@ -103,7 +103,7 @@ class Instance:
 
 @contextlib.contextmanager
 def file_lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Wait for an exclusive lock on a file and hold it; call `waiting` if somebody has it."""
+    """Hold an exclusive lock on a file; call `waiting` first if another process holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         try:
@@ -116,9 +116,9 @@ def file_lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator
 
 
 def load(layout: Layout, name: str, *, damaged: bool = False) -> Instance:
-    """The stack called `name`, with what it remembers; a new one remembers nothing.
+    """The stack called `name` with its saved state; the state of a new one is empty.
 
-    Raises StackError when its memory cannot be read, unless `damaged` allows that (to stop and delete it).
+    Raises StackError when the state cannot be read, unless `damaged` is set (to stop and delete it).
     """
     instance = Instance(layout, checked_name(name))
     if not instance.exists:
@@ -135,7 +135,7 @@ def load(layout: Layout, name: str, *, damaged: bool = False) -> Instance:
         if damaged:
             return instance
         raise StackError(
-            f"{state} cannot be read ({error})", f"start afresh: scripts/stack --name {name} reset"
+            f"{state} cannot be read ({error})", f"start over: scripts/stack --name {name} reset"
         ) from error
     instance.postgres_base = None if base is None else Path(base)
     return instance

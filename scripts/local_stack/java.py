@@ -1,7 +1,7 @@
-"""Find Java and start programs of Kafka's with it, quickly from the second time on.
+"""Find Java and build the command lines of Kafka programs; they start faster from the second time on.
 
 A JVM spends most of its start on loading classes. The first run of a service writes the classes it loaded to
-an archive when it ends in an orderly way; later runs map that file (measured for Kafka: 3.3 instead of
+an archive on a graceful exit; later runs map that file (measured for Kafka: 3.3 instead of
 5.8 seconds of CPU). An archive that does not fit, because Java or a jar was changed, is ignored by the JVM.
 """
 
@@ -17,7 +17,7 @@ from local_stack.errors import StackError
 from local_stack.instance import Instance
 
 MINIMUM = 17
-# The serial collector starts faster and takes less memory than G1; a heap this small is collected in no time.
+# The serial collector starts faster and takes less memory than G1; a heap this small is collected quickly.
 FLAGS = (
     "-XX:+UseSerialGC",
     "-Xshare:auto",
@@ -28,7 +28,7 @@ FLAGS = (
 
 
 def find() -> tuple[str, str]:
-    """The java to run servers with, of JAVA_HOME or else the first on PATH, and its version: 17 or later."""
+    """The java of JAVA_HOME, else the first on PATH, and its version, which must be 17 or later."""
     home = os.environ.get("JAVA_HOME", "")
     found = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
     if found is None:
@@ -37,7 +37,7 @@ def find() -> tuple[str, str]:
     done = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
     version = re.search(r'version "((\d+)[\w.]*)', done.stderr)
     if version is None:
-        raise StackError(f"{found} -version tells no version", "set JAVA_HOME to a working Java")
+        raise StackError(f"{found} -version prints no version", "set JAVA_HOME to a working Java")
     if int(version[2]) < MINIMUM:
         raise StackError(
             f"{found} is Java {version[2]}, Kafka needs {MINIMUM} or later", "set JAVA_HOME to a later one"
@@ -53,13 +53,13 @@ def server(instance: Instance, service: str, libraries: Path, main: str, *argume
 
 
 def tool(instance: Instance, libraries: Path, main: str, *arguments: str) -> list[str]:
-    """The command line of a program that does one thing and ends."""
+    """The command line of a tool that exits when it is done."""
     program, _version = find()
     return [program, *_flags(instance, "128m"), "-cp", str(libraries / "*"), main, *arguments]
 
 
 def environment() -> dict[str, str]:
-    """The environment of a Java program: this one, without what would change the class path."""
+    """The environment of a Java program: a copy of this one without CLASSPATH."""
     return {name: value for name, value in os.environ.items() if name != "CLASSPATH"}
 
 
@@ -69,7 +69,7 @@ def _flags(instance: Instance, heap: str) -> list[str]:
 
 
 def _archive(instance: Instance, libraries: Path, service: str, version: str) -> str:
-    """The flag to use the archive of a service's classes or, when there is none, to make it at the end."""
+    """The flag that uses the class archive of a service or, when there is none, writes it on exit."""
     name = f"{service}-{version}.jsa"
     if (libraries / name).exists():
         return f"-XX:SharedArchiveFile={libraries / name}"
@@ -78,7 +78,7 @@ def _archive(instance: Instance, libraries: Path, service: str, version: str) ->
     return f"-XX:ArchiveClassesAtExit={draft}"
 
 
-def adopt_archive(instance: Instance, service: str) -> None:
-    """Let all stacks use the archive that a service wrote; it must have ended in an orderly way."""
+def share_archive(instance: Instance, service: str) -> None:
+    """Share the archive that a service wrote with all stacks; the service must have exited gracefully."""
     for draft in (instance.folder / "run").glob(f"{service}-*.jsa"):
         draft.replace(instance.layout.lib / "kafka" / draft.name)

@@ -17,7 +17,7 @@ from local_stack.errors import NotReady, StackError
 from local_stack.instance import Instance
 from local_stack.ports import HOST, is_open
 from local_stack.processes import Launch
-from local_stack.programs import Say, ensure_kafka, pinned
+from local_stack.programs import Say, ensure_kafka, pinned_version
 from local_stack.service import Service
 
 
@@ -41,7 +41,7 @@ def prepare(instance: Instance, say: Say) -> Launch:
 
 
 def cluster_id(drawn: bytes) -> str:
-    """Write 16 random bytes as Kafka writes ids: with no dash in front, which reads as an option."""
+    """Encode 16 random bytes like Kafka does, without a leading dash, which would be parsed as an option."""
     text = urlsafe_b64encode(drawn).decode().rstrip("=")
     return "A" + text[1:] if text.startswith("-") else text
 
@@ -74,7 +74,7 @@ def _format(instance: Instance, libraries: Path, config: Path) -> None:
 
 
 def check(instance: Instance) -> str:
-    """Answer a metadata request with itself as broker and controller."""
+    """Check that the broker answers a metadata request."""
     port = instance.ports["kafka"]
     if not is_open(port):
         raise NotReady(f"nothing listens on port {port}")
@@ -85,7 +85,7 @@ def check(instance: Instance) -> str:
         raise NotReady(error.args[0].str()) from error
     if not metadata.brokers:
         raise NotReady("no broker in the metadata")
-    return f"Kafka {pinned(instance.layout, 'kafka')}"
+    return f"Kafka {pinned_version(instance.layout, 'kafka')}"
 
 
 SERVICE = Service(

@@ -1,4 +1,4 @@
-"""Where things lie: the repository, the shared programs, the folder of each stack."""
+"""The paths of the repository, the shared programs and the folder of each stack."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESERVED = frozenset({"lib", "pythons"})
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The folders of one clone. `outside` takes what a server that is not root must reach but cannot here."""
+    """The folders of one clone. `outside` is for files that a non-root server cannot access in it."""
 
     repository: Path = REPOSITORY
 
@@ -45,13 +45,13 @@ class Layout:
         return self.stacks / name
 
     def names(self) -> list[str]:
-        """The stacks that exist here, running or not."""
+        """The names of all stacks of this clone, running or not."""
         return sorted(path.parent.name for path in self.stacks.glob("*/run"))
 
     def postgres_base(self, account: Account | None) -> Path:
-        """The folder for PostgreSQL's programs and data: .stack, or `outside` if `account` cannot go there.
+        """The folder for PostgreSQL's programs and data: .stack, or `outside` if `account` cannot access it.
 
-        A server started by root runs as somebody else, who cannot enter a clone below a folder of mode 0700.
+        A server started by root runs as another user, who cannot access a clone below a folder of mode 0700.
         """
         self.stacks.mkdir(exist_ok=True)
         if account is None or can_enter(account, self.stacks):
@@ -60,18 +60,19 @@ class Layout:
 
 
 def private_folder(path: Path) -> Path:
-    """Make `path` in a folder that others write to as well; refuse one that somebody else put there first."""
+    """Create `path` in a world-writable folder; refuse one that another user created first."""
     path.mkdir(mode=0o755, exist_ok=True)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise StackError(f"{path} was made by somebody else", "remove it and try again")
+        raise StackError(f"{path} was created by another user", "remove it and try again")
     return path
 
 
 def checked_name(name: str) -> str:
-    """The name of a stack, if it can be one."""
+    """Return the name if it is valid for a stack. Raises StackError."""
     if not NAME.fullmatch(name) or name in RESERVED:
         raise StackError(
-            f"{name!r} cannot name a stack", "use lower case letters, digits, - and _ (not lib or pythons)"
+            f"{name!r} is not a valid name of a stack",
+            "use lower case letters, digits, - and _ (not lib or pythons)",
         )
     return name

@@ -1,4 +1,4 @@
-"""The ports of a stack: pleasant ones for the default name, free ones for all others, remembered."""
+"""The ports of a stack: fixed ones for the default name, free ones for all others, which it keeps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from local_stack.instance import DEFAULT_NAME, Instance, file_lock, load
 
 HOST = "127.0.0.1"
 NAMES = ("postgres", "kafka", "controller", "connect")
-PLEASANT = {"postgres": 15432, "kafka": 19092, "controller": 19093, "connect": 18083}
+DEFAULT_PORTS = {"postgres": 15432, "kafka": 19092, "controller": 19093, "connect": 18083}
 # Below the range that kernels hand out to outgoing connections (32768 and up on Linux, 49152 on macOS).
 FIRST, LAST = 20000, 32000
 
@@ -40,15 +40,15 @@ def is_open(port: int) -> bool:
 def assign(instance: Instance, *, idle: bool) -> list[str]:
     """Give the stack its ports, if it has none; save it. Returns the services whose port changed.
 
-    When nothing of the stack runs (`idle`), a port that somebody took meanwhile is replaced, except for the
-    default name: its ports are promised, so a taken one is an error when its service starts.
+    When nothing of the stack runs (`idle`), a port that was taken meanwhile is replaced, except for the
+    default name: its ports are documented, so a taken one is an error when its service starts.
     """
     if instance.name == DEFAULT_NAME:
-        instance.ports = dict(PLEASANT)
+        instance.ports = dict(DEFAULT_PORTS)
         instance.save()
         return []
     with file_lock(instance.layout.stacks / ".ports.lock"):
-        taken = _promised(instance)
+        taken = _ports_of_other_stacks(instance)
         moved = [
             name
             for name in NAMES
@@ -59,27 +59,27 @@ def assign(instance: Instance, *, idle: bool) -> list[str]:
             used = taken | set(instance.ports.values())
             port = next((port for port in candidates if port not in used and is_free(port)), None)
             if port is None:
-                raise StackError(f"no free port between {FIRST} and {LAST}", "stop something")
+                raise StackError(f"no free port between {FIRST} and {LAST}", "stop other stacks")
             instance.ports[name] = port
         instance.save()
     return moved
 
 
-def _promised(instance: Instance) -> set[int]:
+def _ports_of_other_stacks(instance: Instance) -> set[int]:
     """The ports of the other stacks of this clone, running or not."""
     others = (load(instance.layout, name) for name in instance.layout.names() if name != instance.name)
-    return set(PLEASANT.values()).union(*(other.ports.values() for other in others))
+    return set(DEFAULT_PORTS.values()).union(*(other.ports.values() for other in others))
 
 
 def _candidates(instance: Instance) -> Iterator[int]:
-    """All ports of the range, from a place that differs by clone and name: two clones seldom compete."""
+    """All ports of the range, starting at one that depends on clone and name: two clones rarely collide."""
     size = LAST - FIRST
     start = zlib.crc32(f"{instance.layout.repository}/{instance.name}".encode()) % size
     return (FIRST + (start + step) % size for step in range(size))
 
 
 def require_free(service: str, port: int, instance: Instance) -> None:
-    """Refuse to start a service on a port that somebody else has."""
+    """Raise StackError if another process listens on the port of a service."""
     if is_free(port):
         return
     if instance.name == DEFAULT_NAME:

@@ -1,4 +1,4 @@
-"""PostgreSQL: a cluster made by initdb, two databases, two application roles."""
+"""PostgreSQL: a cluster created by initdb, two databases, two application roles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from local_stack.accounts import Account, give, server_account
+from local_stack.accounts import Account, change_owner, server_account
 from local_stack.errors import NotReady, StackError
 from local_stack.instance import Instance
 from local_stack.ports import HOST
@@ -24,7 +24,7 @@ from local_stack.service import Service
 
 SUPERUSER = "postgres"
 ROLES = ("shop_app", "billing_app")
-# Who owns a database; the shop's application only writes into tables that the pipeline makes.
+# Who owns a database; the shop's application only writes into tables that the pipeline creates.
 DATABASES = {"shop": SUPERUSER, "billing": "billing_app"}
 HBA = f"host all all {HOST}/32 scram-sha-256\nhost replication all {HOST}/32 scram-sha-256\n"
 INCLUDE = "include = 'stack.conf'\n"
@@ -39,10 +39,10 @@ def prepare(instance: Instance, say: Say) -> Launch:
     check_major(instance)
     programs = ensure_postgres(instance.layout, instance.postgres_base, instance.major, say)
     if not data.exists():
-        say(f"making a PostgreSQL {instance.major} cluster")
+        say(f"creating a PostgreSQL {instance.major} cluster")
         _initialize(instance, programs, data, account)
     _configure(instance, data, account)
-    _forget_stale_pid(data)
+    _remove_stale_pid(data)
     return Launch(
         argv=[str(programs / "bin" / "postgres"), "-D", str(data)],
         environ=_environment(),
@@ -53,7 +53,7 @@ def prepare(instance: Instance, say: Say) -> Launch:
 
 
 def check_major(instance: Instance) -> None:
-    """Refuse a data directory of another major than the stack is asked to run."""
+    """Raise StackError if the data directory belongs to another major version."""
     try:
         have = int((instance.data("postgres") / "PG_VERSION").read_text())
     except FileNotFoundError:
@@ -71,16 +71,16 @@ def _environment() -> dict[str, str]:
 
 
 def _initialize(instance: Instance, programs: Path, data: Path, account: Account | None) -> None:
-    """Run initdb into a draft and rename it, so that an interrupted one leaves nothing to trip over."""
+    """Run initdb into a draft and rename it, so that an interrupted run leaves no half-made cluster."""
     data.parent.mkdir(parents=True, exist_ok=True)
     draft = data.with_name("postgres.new")
     password_file = data.with_name("postgres.password")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(mode=0o700)
-    give(draft, account)
+    change_owner(draft, account)
     try:
         replace(password_file, instance.passwords()["postgres"] + "\n", mode=0o600)
-        give(password_file, account)
+        change_owner(password_file, account)
         done = subprocess.run(
             [
                 *(str(programs / "bin" / "initdb"), "--pgdata", str(draft), "--username", SUPERUSER),
@@ -130,18 +130,18 @@ def _configure(instance: Instance, data: Path, account: Account | None) -> None:
     extra = "".join(f"{name} = {_quoted(value)}\n" for name, value in instance.settings.items())
     target = data / "stack.conf"
     replace(target, rendered + extra)
-    give(target, account)
+    change_owner(target, account)
 
 
 def _quoted(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-def _forget_stale_pid(data: Path) -> None:
-    """Remove postmaster.pid when its pid now belongs to a process that is no server of this cluster.
+def _remove_stale_pid(data: Path) -> None:
+    """Remove postmaster.pid if its pid now belongs to a process that is not the server of this cluster.
 
     PostgreSQL sees only that a process of that number exists, and would refuse to start: for a moment after a
-    crash, for good when the number was given to another process or nobody collects the dead one.
+    crash, forever when the pid was reused or no parent reaps the dead process.
     """
     file = data / "postmaster.pid"
     try:
@@ -175,7 +175,7 @@ def connected(instance: Instance, database: str = "postgres") -> Iterator[psycop
         reason = str(error).strip().splitlines()[-1]
         if "password authentication failed" in reason:
             raise StackError(
-                f"stack {instance.name} was made with another password than {instance.secrets_file} has",
+                f"stack {instance.name} was created with another password than {instance.secrets_file} has",
                 f"delete it with `scripts/stack --name {instance.name} reset`",
             ) from error
         raise NotReady(reason) from error
@@ -184,18 +184,18 @@ def connected(instance: Instance, database: str = "postgres") -> Iterator[psycop
 
 
 def check(instance: Instance) -> str:
-    """Answer a query, and have the databases and roles that every stack has."""
+    """Run a query, and create the databases and roles of every stack if they are missing."""
     try:
         with connected(instance) as connection:
-            _settle(connection, instance.passwords()["app"])
+            _create_missing(connection, instance.passwords()["app"])
             row = connection.execute("SELECT current_setting('server_version')").fetchone()
     except psycopg.Error as error:
         raise NotReady(str(error).strip().splitlines()[0]) from error
     return f"PostgreSQL {row[0] if row else '?'}"
 
 
-def _settle(connection: psycopg.Connection, password: str) -> None:
-    """Make the roles and databases that are missing. Safe to repeat, and after any interruption."""
+def _create_missing(connection: psycopg.Connection, password: str) -> None:
+    """Create missing roles and databases. Safe to repeat, also after an interruption."""
     roles = {row[0] for row in connection.execute("SELECT rolname FROM pg_roles")}
     for role in ROLES:
         if role not in roles:

@@ -1,7 +1,7 @@
-"""Start a server that outlives this process, find it again by its pid file, and end it.
+"""Start a server that outlives this process, find it again by its pid file, and stop it.
 
-A pid alone proves nothing: it may belong to another process by now. So a pid file also holds when the process
-was started, and a process is ours only when both agree.
+A pid may have been reused by another process. So a pid file also holds the start time of the process, and a
+process is ours only if both match.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A server that was started: its pid, when it was started, and where its part of the log begins."""
+    """A server: its pid, its start time, and the offset in the log where its output begins."""
 
     pid: int
     started: str
@@ -48,7 +48,7 @@ class Process:
 
 
 def started(pid: int) -> str | None:
-    """When process `pid` was started, as text that no later process repeats; None if it is dead."""
+    """The start time of process `pid`, as text that is unique across reboots; None if it is dead."""
     if PROC.joinpath("self/stat").exists():
         fields = _stat(pid)
         # A JVM's first thread is a zombie while others still hold its sockets and files.
@@ -71,7 +71,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def exists(pid: int) -> bool:
-    """Whether the kernel knows a process of this number, be it a dead one that nobody has collected."""
+    """Whether the kernel knows a process of this number, including a dead one that was not reaped yet."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -112,7 +112,7 @@ def launch(plan: Launch, pid_file: Path) -> Process:
             extra_groups=[] if account else None,
         )
         process = Process(popen.pid, started(popen.pid) or "dead", offset)
-        popen.returncode = 0  # ours no longer: it goes on when we end, and nobody waits for it here
+        popen.returncode = 0  # not waited for: the server outlives this process
         content = {"pid": process.pid, "started": process.started, "log_offset": offset}
         replace(pid_file, json.dumps(content))
     return process
@@ -136,7 +136,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 def replace(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write a file as a whole or not at all."""
+    """Replace a file atomically."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
@@ -149,7 +149,7 @@ def replace(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def recorded(pid_file: Path) -> Process | None:
-    """The process of a pid file, dead or alive; None without a readable one."""
+    """The process of a pid file, dead or alive; None if the file is missing or damaged."""
     try:
         content = json.loads(pid_file.read_text())
         return Process(content["pid"], content["started"], content["log_offset"])
@@ -158,7 +158,7 @@ def recorded(pid_file: Path) -> Process | None:
 
 
 def raise_file_limit() -> None:
-    """Let the servers open as many files as the machine allows: Kafka needs three for a partition."""
+    """Raise the limit of open files to the hard limit: Kafka needs three files per partition."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -197,8 +197,8 @@ def send(process: Process, number: signal.Signals) -> None:
             os.kill(process.pid, number)
 
 
-def gone(process: Process, seconds: float) -> bool:
-    """Wait until the process has ended; False when it still runs after `seconds`."""
+def has_exited(process: Process, seconds: float) -> bool:
+    """Wait until the process has exited. Returns False if it still runs after `seconds`."""
     deadline = time.monotonic() + seconds
     while process.alive:
         if time.monotonic() > deadline:
@@ -222,4 +222,4 @@ def kill_tree(process: Process) -> None:
     for member in family:
         send(member, signal.SIGKILL)
     for member in family:
-        gone(member, 10)
+        has_exited(member, 10)

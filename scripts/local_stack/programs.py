@@ -1,4 +1,4 @@
-"""The pinned programs: Maven fetches them once, into .stack/lib."""
+"""The pinned programs: Maven downloads them once, into .stack/lib."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def ensure_postgres(layout: Layout, base: Path, major: int, say: Say) -> Path:
 
 
 def this_platform() -> str:
-    """The name that the published PostgreSQL binaries have for this machine."""
+    """The platform name of this machine in the published PostgreSQL binaries."""
     machine = (platform.system(), platform.machine())
     if machine not in PLATFORMS:
         raise StackError(
@@ -67,7 +67,7 @@ def this_platform() -> str:
     return PLATFORMS[machine]
 
 
-def pinned(layout: Layout, name: str) -> str:
+def pinned_version(layout: Layout, name: str) -> str:
     """A version that pom.xml pins, for instance `kafka`."""
     found = re.search(rf"<{name}\.version>([^<]+)<", (layout.runtime / "pom.xml").read_text())
     return found[1] if found else "unknown"
@@ -77,8 +77,8 @@ def pinned(layout: Layout, name: str) -> str:
 def _installing(layout: Layout, target: Path, profile: str, say: Say) -> Iterator[Path | None]:
     """Yield a folder to fill, which becomes `target` at the end; None when `target` is complete already.
 
-    A stamp in the folder names the pom.xml it was made from, so a changed version is fetched again. Two
-    stacks that start at once take turns.
+    A stamp in the folder holds the digest of the pom.xml it was made from, so a changed version is downloaded
+    again. Stacks that start at the same time take turns.
     """
     stamp = target / ".pom"
     want = hashlib.sha256((layout.runtime / "pom.xml").read_bytes()).hexdigest()
@@ -113,12 +113,12 @@ def _read(path: Path) -> str | None:
 
 
 def require_room(folder: Path, least: int) -> None:
-    """Refuse to fill a disk that is nearly full."""
+    """Raise StackError if the disk has less free space than `least` bytes."""
     free = shutil.disk_usage(folder).free
     if free < least:
         raise StackError(
             f"only {free // 2**20} MB free on the disk of {folder}",
-            f"make room: this needs {least // 2**20} MB",
+            f"free some space: this needs {least // 2**20} MB",
         )
 
 
@@ -126,7 +126,8 @@ def _copy(layout: Layout, profile: str, target: Path, *options: str) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise StackError(
-            "no mvn on PATH", "install Apache Maven; it fetches the pinned Kafka, Debezium and PostgreSQL"
+            "no mvn on PATH",
+            "install Apache Maven; it fetches the pinned Kafka, Debezium and PostgreSQL",
         )
     done = subprocess.run(
         [
@@ -155,7 +156,7 @@ def _copy(layout: Layout, profile: str, target: Path, *options: str) -> None:
 
 
 def _unpack(folder: Path) -> None:
-    """Replace the jar that holds the PostgreSQL archive by what is in the archive."""
+    """Unpack the PostgreSQL archive inside the jar and delete the jar."""
     for jar in folder.glob("*.jar"):
         with zipfile.ZipFile(jar) as archive:
             inner = next(name for name in archive.namelist() if name.endswith(".txz"))

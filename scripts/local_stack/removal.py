@@ -1,4 +1,4 @@
-"""Delete what stacks left on the disk. As a program (scripts/clean): all of them, and what Maven fetched."""
+"""Delete the files of a stack. Run as a program (scripts/clean), it deletes all stacks and the downloads."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from local_stack import services
 from local_stack.errors import StackError
 from local_stack.instance import Instance, load
 from local_stack.layout import Layout
-from local_stack.services import NAMES, Progress
+from local_stack.services import NAMES, ProgressLog
 
 
 def remove(instance: Instance) -> None:
-    """Delete the data of a stopped stack, and the folder outside the clone when no other stack needs it."""
+    """Delete the data of a stopped stack, and the folder outside the clone if no other stack uses it."""
     if instance.folder.exists():
         shutil.rmtree(instance.folder)
     layout = instance.layout
@@ -24,7 +24,7 @@ def remove(instance: Instance) -> None:
         shutil.rmtree(layout.outside)
 
 
-def remove_everything(layout: Layout, progress: Progress) -> None:
+def remove_everything(layout: Layout, progress: ProgressLog) -> None:
     """Stop every stack of this clone and delete all of them, with the programs they share."""
     for name in layout.names():
         instance = load(layout, name, damaged=True)
@@ -37,9 +37,9 @@ def remove_everything(layout: Layout, progress: Progress) -> None:
 
 
 def main() -> int:
-    """Remove everything; a failure is one line."""
+    """Remove everything. Reports a failure in one line."""
     try:
-        remove_everything(Layout(), Progress(sys.stdout, time.monotonic()))
+        remove_everything(Layout(), ProgressLog(sys.stdout, time.monotonic()))
     except (StackError, OSError) as error:
         print(f"clean: {error}", file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""What the three services have in common: a way to prepare, to check, and to tell why it died."""
+"""The common interface of the three services: how to prepare, check, stop and diagnose them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Service:
 
     prepare: everything before the start (programs, first data, configuration); returns how to start it.
     ports:   the names of its ports, the one for clients first.
-    check:   prove that it works and say what was proved in a few words; raises NotReady otherwise. Takes at
-             most a few seconds.
-    failure: the marks of a log line that tells why the server ended, the best first.
+    check:   verify that it works and return a short description; raises NotReady otherwise. Takes at most
+             CHECK_SECONDS.
+    failure: texts that mark the log line with the cause of an exit, the most specific first.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Start, stop and look at the services of a stack, in the order they need each other."""
+"""Start, stop and check the services of a stack, in the order of their dependencies."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TextIO
 from local_stack import connect, kafka, postgres
 from local_stack.errors import NotReady, StackError
 from local_stack.instance import Instance
-from local_stack.java import adopt_archive
+from local_stack.java import share_archive
 from local_stack.ports import require_free
-from local_stack.processes import Process, gone, kill_tree, launch, recorded, send
+from local_stack.processes import Process, has_exited, kill_tree, launch, recorded, send
 from local_stack.programs import require_room
 from local_stack.service import Service
 
@@ -23,7 +23,7 @@ ROOM = 200 * 2**20
 
 
 @dataclass(slots=True)
-class Progress:
+class ProgressLog:
     """One line per step, with the seconds since the command began."""
 
     stream: TextIO
@@ -35,7 +35,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A service now. `state` is running, failing (runs, does not answer), crashed or stopped."""
+    """The state of a service: running, failing (runs, does not answer), crashed or stopped."""
 
     name: str
     state: str
@@ -46,24 +46,24 @@ class State:
 
 
 def running(instance: Instance, name: str) -> Process | None:
-    """The process of a service, if it lives."""
+    """The process of a service, if it is alive."""
     process = recorded(instance.pid_file(name))
     return process if process is not None and process.alive else None
 
 
 def with_needs(names: Collection[str]) -> list[str]:
-    """The services and what they need, in starting order."""
+    """The services and their dependencies, in starting order."""
     wanted = set(names)
     for name in names:
         wanted.update(SERVICES[name].needs)
     return [name for name in SERVICES if name in wanted]
 
 
-def start(instance: Instance, names: Sequence[str], progress: Progress) -> None:
-    """Start services and wait until each one works; those that run already are only checked.
+def start(instance: Instance, names: Sequence[str], progress: ProgressLog) -> None:
+    """Start services and wait until they are ready; those that run already are only checked.
 
-    One that needs another starts when the other works. Raises StackError for the first that does not come up,
-    which leaves the others running: the next start finds them.
+    A service starts when its dependencies are ready. Raises StackError for the first that fails to start; the
+    others keep running, and the next start finds them.
     """
     instance.make_folders()
     require_room(instance.folder, ROOM)
@@ -78,12 +78,12 @@ def start(instance: Instance, names: Sequence[str], progress: Progress) -> None:
             waiting.remove(name)
             starting[name] = (_launch(instance, SERVICES[name], progress), time.monotonic())
         for name, (process, since) in list(starting.items()):
-            if _settled(instance, SERVICES[name], process, since, progress):
+            if _is_ready(instance, SERVICES[name], process, since, progress):
                 del starting[name]
         time.sleep(0.05)
 
 
-def _launch(instance: Instance, service: Service, progress: Progress) -> Process:
+def _launch(instance: Instance, service: Service, progress: ProgressLog) -> Process:
     if (process := running(instance, service.name)) is not None:
         return process
     plan = service.prepare(instance, lambda text: progress.say(service.name, text))
@@ -91,20 +91,20 @@ def _launch(instance: Instance, service: Service, progress: Progress) -> Process
     return launch(plan, instance.pid_file(service.name))
 
 
-def _settled(
-    instance: Instance, service: Service, process: Process, since: float, progress: Progress
+def _is_ready(
+    instance: Instance, service: Service, process: Process, since: float, progress: ProgressLog
 ) -> bool:
-    """Whether the service works now. Raises StackError when it died or takes too long."""
+    """Whether the service is ready. Raises StackError if it exited or takes too long."""
     log = instance.log(service.name)
     if not process.alive:
-        cause = last_words(instance, service, process) or "it left no message"
-        raise StackError(f"{service.name} ended while starting: {cause}", f"the rest is in {log}")
+        cause = failure_reason(instance, service, process) or "no error in its log"
+        raise StackError(f"{service.name} exited while starting: {cause}", f"see {log}")
     try:
         proof = service.check(instance)
     except NotReady as error:
         if time.monotonic() - since > service.start_seconds:
             raise StackError(
-                f"{service.name} runs but does not work after {service.start_seconds:.0f} s: {error}",
+                f"{service.name} runs but is not ready after {service.start_seconds:.0f} s: {error}",
                 f"see {log}",
             ) from error
         return False
@@ -112,8 +112,8 @@ def _settled(
     return True
 
 
-def last_words(instance: Instance, service: Service, process: Process) -> str:
-    """The line of the log, since this process began, that best tells why it ended; empty when none does."""
+def failure_reason(instance: Instance, service: Service, process: Process) -> str:
+    """The log line of this process that best explains why it exited; empty if there is none."""
     with instance.log(service.name).open("rb") as file:
         file.seek(process.log_offset)
         lines = [line for line in file.read().decode(errors="replace").splitlines() if " INFO " not in line]
@@ -124,44 +124,44 @@ def last_words(instance: Instance, service: Service, process: Process) -> str:
     return ""
 
 
-def stop(instance: Instance, names: Collection[str], progress: Progress) -> None:
-    """End services in an orderly way, those that need others first; kill what does not end in time."""
+def stop(instance: Instance, names: Collection[str], progress: ProgressLog) -> None:
+    """Stop services gracefully, dependents first; kill those that do not exit in time."""
     for group in (("connect",), ("kafka", "postgres")):
         ending = [(name, process) for name in group if name in names and (process := running(instance, name))]
         for name, process in ending:
             progress.say(name, "stopping")
             send(process, SERVICES[name].stop_signal)
         for name, process in ending:
-            if not gone(process, SERVICES[name].stop_seconds):
-                progress.say(name, f"did not end in {SERVICES[name].stop_seconds:.0f} s, killing it")
+            if not has_exited(process, SERVICES[name].stop_seconds):
+                progress.say(name, f"did not exit in {SERVICES[name].stop_seconds:.0f} s, killing it")
                 kill_tree(process)
             else:
-                adopt_archive(instance, name)
+                share_archive(instance, name)
             progress.say(name, "stopped")
         for name in group:
             if name in names:
                 instance.pid_file(name).unlink(missing_ok=True)
 
 
-def kill(instance: Instance, names: Collection[str], progress: Progress) -> None:
-    """SIGKILL services with all their processes: a crash. What they had written stays as it is."""
+def kill(instance: Instance, names: Collection[str], progress: ProgressLog) -> None:
+    """Kill services with SIGKILL, with all their processes, as in a crash. Keeps their files."""
     for name in names:
         process = running(instance, name)
         if process is None:
-            raise StackError(f"{name} does not run", f"scripts/stack --name {instance.name} start {name}")
+            raise StackError(f"{name} is not running", f"scripts/stack --name {instance.name} start {name}")
         kill_tree(process)
         instance.pid_file(name).unlink(missing_ok=True)
         progress.say(name, "killed")
 
 
-def look(instance: Instance) -> Iterator[State]:
-    """The state of every service, each checked for real."""
+def states(instance: Instance) -> Iterator[State]:
+    """The state of every service; checks each one that runs."""
     for name in NAMES:
         service = SERVICES[name]
         process = recorded(instance.pid_file(name))
         state, detail = "stopped", ""
         if process is not None and not process.alive:
-            state, detail = "crashed", last_words(instance, service, process)
+            state, detail = "crashed", failure_reason(instance, service, process)
             process = None
         elif process is not None:
             try:

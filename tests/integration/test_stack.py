@@ -1,4 +1,4 @@
-"""scripts/stack: what it promises, tried on a stack of its own (PostgreSQL alone where that is enough)."""
+"""scripts/stack, tested on a stack of its own (PostgreSQL alone where that is enough)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from local_stack.errors import StackError
 from local_stack.exports import variables
 from local_stack.instance import Instance, load
 from local_stack.layout import Layout, checked_name
-from local_stack.ports import FIRST, LAST, PLEASANT, assign
+from local_stack.ports import DEFAULT_PORTS, FIRST, LAST, assign
 from local_stack.processes import Process, descendants, recorded, started
 from local_stack.programs import require_room
-from local_stack.services import last_words
+from local_stack.services import failure_reason
 from local_stack.services import running as running_process
 from waiting import until
 
@@ -134,7 +134,7 @@ def test_a_killed_postgres_leaves_no_process_and_recovers(own: Instance) -> None
     assert len(family) > 3
     works("kill", "postgres")
     assert [pid for pid in family if started(pid) is not None] == []
-    assert "does not run" in fails("kill", "postgres")
+    assert "is not running" in fails("kill", "postgres")
     works("start", "postgres")
     assert query(own, "SELECT count(*) FROM kept") > 0
     assert "database system was not properly shut down" in own.log("postgres").read_text()
@@ -244,7 +244,7 @@ def test_wrong_usage_is_one_line(instance: Instance) -> None:
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
 
 
-def test_a_stack_that_never_was(instance: Instance) -> None:
+def test_a_stack_that_does_not_exist(instance: Instance) -> None:
     done = subprocess.run([SCRIPT, "--name", "never", "env"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "stack: there is no stack 'never' yet; scripts/stack --name never up\n"
@@ -264,7 +264,7 @@ def test_no_cluster_id_looks_like_an_option() -> None:
     assert not any(one.startswith("-") for one in made)
 
 
-def test_a_damaged_memory_is_one_line_and_reset_mends_it(tmp_path: Path) -> None:
+def test_a_damaged_state_file_is_one_line_and_reset_removes_it(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     folder = layout.folder("broken")
     folder.mkdir(parents=True)
@@ -284,13 +284,13 @@ def test_names_get_ports_of_their_own(tmp_path: Path) -> None:
         assert load(layout, name).ports == instance.ports
         ports += instance.ports.values()
     assert len(set(ports)) == 12
-    assert ports[:4] == list(PLEASANT.values())
+    assert ports[:4] == list(DEFAULT_PORTS.values())
     assert all(FIRST <= port < LAST for port in ports[4:])
 
 
 @pytest.mark.parametrize("name", ["lib", "pythons", "", "../x", "A", "-x"])
-def test_some_names_cannot_be(name: str) -> None:
-    with pytest.raises(StackError, match="cannot name a stack"):
+def test_invalid_names_are_refused(name: str) -> None:
+    with pytest.raises(StackError, match="not a valid name of a stack"):
         checked_name(name)
 
 
@@ -308,7 +308,7 @@ def test_a_clone_that_the_server_cannot_enter_gets_a_folder_outside(tmp_path: Pa
     try:
         assert layout.postgres_base(server_account()) == layout.outside
         layout.outside.chmod(0o777)
-        with pytest.raises(StackError, match="made by somebody else"):
+        with pytest.raises(StackError, match="created by another user"):
             layout.postgres_base(server_account())
     finally:
         layout.outside.rmdir()
@@ -339,5 +339,5 @@ def test_the_reason_of_a_java_crash_is_found_in_the_log(own: Instance) -> None:
         "INFO nothing\n2026 ERROR Exiting due to fatal exception (kafka.Kafka$)\n"
         "org.apache.kafka.common.KafkaException: Failed to acquire lock on file .lock\n\tat kafka.Kafka\n"
     )
-    found = last_words(own, kafka.SERVICE, Process(0, "dead", 0))
+    found = failure_reason(own, kafka.SERVICE, Process(0, "dead", 0))
     assert found == "org.apache.kafka.common.KafkaException: Failed to acquire lock on file .lock"
