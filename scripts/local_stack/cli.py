@@ -134,10 +134,13 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def locked(instance: Instance, progress: ProgressLog) -> Iterator[None]:
-    """Hold the lock of a stack; print a line when another command holds it."""
+def locked(instance: Instance, progress: ProgressLog) -> Iterator[Instance]:
+    """Hold the lock of a stack; print a line when another command holds it.
+
+    Yields the stack with the state that it has now: the command that held the lock may have changed it.
+    """
     with instance.locked(lambda: progress.say("stack", f"waiting for another command on {instance.name}")):
-        yield
+        yield load(instance.layout, instance.name, damaged=True)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -146,17 +149,24 @@ def run(options: argparse.Namespace) -> int:
     name = getattr(options, "name", None) or os.environ.get("OUTBOX_STACK") or DEFAULT_NAME
     instance = load(layout, name, damaged=options.command == "reset")
     if options.command == "up":
-        with locked(instance, progress):
-            up(load(layout, name), options, progress)
+        with locked(instance, progress) as current:
+            up(current, options, progress)
         return OK
+    if options.command == "reset" and instance.folder.exists():  # also one that was deleted in part
+        reset(instance, options, progress)
+        return OK
+    if not instance.exists and options.command in ("down", "reset"):
+        return OK
+    _require_existing(instance)
+    action = ACTIONS[options.command]
+    return action(instance, options, progress) or OK
+
+
+def _require_existing(instance: Instance) -> None:
     if not instance.exists:
-        if options.command in ("down", "reset"):
-            return OK
         raise StackError(
             f"there is no stack {instance.name!r} yet", f"scripts/stack --name {instance.name} up"
         )
-    action = ACTIONS[options.command]
-    return action(instance, options, progress) or OK
 
 
 def up(instance: Instance, options: argparse.Namespace, progress: ProgressLog) -> None:
@@ -180,37 +190,39 @@ def up(instance: Instance, options: argparse.Namespace, progress: ProgressLog) -
 
 
 def down(instance: Instance, _options: argparse.Namespace, progress: ProgressLog) -> None:
-    with locked(instance, progress):
-        services.stop(instance, NAMES, progress)
-        instance.wanted = []
-        instance.save()
+    with locked(instance, progress) as current:
+        services.stop(current, NAMES, progress)
+        if current.exists:
+            current.wanted = []
+            current.save()
 
 
 def reset(instance: Instance, _options: argparse.Namespace, progress: ProgressLog) -> None:
-    with locked(instance, progress):
-        services.stop(instance, NAMES, progress)
-        remove(instance)
+    with locked(instance, progress) as current:
+        services.stop(current, NAMES, progress)
+        remove(current)
     progress.say("stack", f"{instance.name} deleted")
 
 
 def start(instance: Instance, options: argparse.Namespace, progress: ProgressLog) -> None:
-    with locked(instance, progress):
+    with locked(instance, progress) as current:
+        _require_existing(current)
         for name in services.with_needs(options.services):
-            if name not in options.services and not services.running(instance, name):
+            if name not in options.services and not services.running(current, name):
                 raise StackError(f"{options.services[0]} needs {name}", f"scripts/stack start {name}")
-        services.start(instance, options.services, progress)
-        instance.wanted = [name for name in NAMES if name in {*instance.wanted, *options.services}]
-        instance.save()
+        services.start(current, options.services, progress)
+        current.wanted = [name for name in NAMES if name in {*current.wanted, *options.services}]
+        current.save()
 
 
 def stop(instance: Instance, options: argparse.Namespace, progress: ProgressLog) -> None:
-    with locked(instance, progress):
-        services.stop(instance, options.services, progress)
+    with locked(instance, progress) as current:
+        services.stop(current, options.services, progress)
 
 
 def kill(instance: Instance, options: argparse.Namespace, progress: ProgressLog) -> None:
-    with locked(instance, progress):
-        services.kill(instance, options.services, progress)
+    with locked(instance, progress) as current:
+        services.kill(current, options.services, progress)
 
 
 def status(instance: Instance, options: argparse.Namespace, _progress: ProgressLog) -> int:

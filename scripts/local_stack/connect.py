@@ -12,7 +12,7 @@ from local_stack.instance import Instance
 from local_stack.ports import HOST
 from local_stack.processes import Launch
 from local_stack.programs import Say, ensure_debezium, ensure_kafka
-from local_stack.service import Service
+from local_stack.service import CHECK_SECONDS, Service
 
 PLUGIN = "io.debezium.connector.postgresql.PostgresConnector"
 
@@ -44,7 +44,7 @@ def check(instance: Instance) -> str:
 
 
 def _get(instance: Instance, path: str) -> list[dict[str, str]]:
-    connection = http.client.HTTPConnection(HOST, instance.ports["connect"], timeout=5)
+    connection = http.client.HTTPConnection(HOST, instance.ports["connect"], timeout=CHECK_SECONDS)
     try:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -67,6 +67,4 @@ SERVICE = Service(
     check=check,
     failure=("Caused by:", "Exception", "Error", " FATAL ", " ERROR "),
     stop_signal=signal.SIGTERM,
-    start_seconds=150,
-    stop_seconds=60,  # the first time it writes its class archive
 )

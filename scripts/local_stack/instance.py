@@ -13,7 +13,7 @@ from string import Template
 
 from local_stack.errors import StackError
 from local_stack.layout import Layout, checked_name
-from local_stack.processes import replace
+from local_stack.processes import create, replace
 
 DEFAULT_NAME = "local"
 DEFAULT_MAJOR = 18
@@ -87,10 +87,13 @@ class Instance:
         return path
 
     def passwords(self) -> dict[str, str]:
-        """The passwords of this stack, generated once: superuser, connector, applications."""
+        """The passwords of this stack, generated once: superuser, connector, applications.
+
+        Commands that hold no lock (`env`, `status`) may call this at the same time as `up`; all get the same.
+        """
         if not self.secrets_file.exists():
             lines = [f"{name}={secrets.token_hex(16)}" for name in PASSWORDS]
-            replace(self.secrets_file, "\n".join(lines) + "\n", mode=0o600)
+            create(self.secrets_file, "\n".join(lines) + "\n", mode=0o600)
         pairs = (line.partition("=") for line in self.secrets_file.read_text().splitlines())
         return {name: value for name, _, value in pairs}
 
@@ -126,16 +129,26 @@ def load(layout: Layout, name: str, *, damaged: bool = False) -> Instance:
     state = instance.folder / "state.json"
     try:
         content = json.loads(state.read_text())
+    except FileNotFoundError:  # a `reset` in another process has just deleted it
+        return instance
+    except ValueError as error:
+        if damaged:
+            return instance
+        raise _unreadable(state, error) from error
+    try:
         instance.ports = content["ports"]
         instance.major = content["postgres"]
         instance.settings = content["settings"]
         instance.wanted = content["wanted"]
         base = content["postgres_base"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         if damaged:
             return instance
-        raise StackError(
-            f"{state} cannot be read ({error})", f"start over: scripts/stack --name {name} reset"
-        ) from error
+        raise _unreadable(state, error) from error
     instance.postgres_base = None if base is None else Path(base)
     return instance
+
+
+def _unreadable(state: Path, error: Exception) -> StackError:
+    remedy = f"start over: scripts/stack --name {state.parent.name} reset"
+    return StackError(f"{state} cannot be read ({error})", remedy)

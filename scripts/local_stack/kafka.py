@@ -18,7 +18,7 @@ from local_stack.instance import Instance
 from local_stack.ports import HOST, is_open
 from local_stack.processes import Launch
 from local_stack.programs import Say, ensure_kafka, pinned_version
-from local_stack.service import Service
+from local_stack.service import CHECK_SECONDS, Service
 
 
 def prepare(instance: Instance, say: Say) -> Launch:
@@ -78,9 +78,10 @@ def check(instance: Instance) -> str:
     port = instance.ports["kafka"]
     if not is_open(port):
         raise NotReady(f"nothing listens on port {port}")
-    admin = AdminClient({"bootstrap.servers": f"{HOST}:{port}", "log_level": 0, "socket.timeout.ms": 3000})
+    settings = {"log_level": 0, "socket.timeout.ms": int(CHECK_SECONDS * 1000)}
+    admin = AdminClient({"bootstrap.servers": f"{HOST}:{port}", **settings})
     try:
-        metadata = admin.list_topics(timeout=3)
+        metadata = admin.list_topics(timeout=CHECK_SECONDS)
     except KafkaException as error:
         raise NotReady(error.args[0].str()) from error
     if not metadata.brokers:
@@ -96,6 +97,4 @@ SERVICE = Service(
     check=check,
     failure=("Caused by:", "Exception", "Error", " FATAL ", " ERROR "),
     stop_signal=signal.SIGTERM,
-    start_seconds=120,
-    stop_seconds=60,  # the first time it writes its class archive
 )

@@ -41,6 +41,11 @@ class Layout:
         digest = hashlib.sha256(os.fsencode(self.repository)).hexdigest()[:12]
         return Path("/var/tmp") / f"outbox-pipeline-{digest}"
 
+    @property
+    def outside_lock(self) -> Path:
+        """Held while a stack decides to use `outside`, or while `outside` is deleted because none does."""
+        return self.stacks / ".outside.lock"
+
     def folder(self, name: str) -> Path:
         return self.stacks / name
 

@@ -67,7 +67,9 @@ def assign(instance: Instance, *, idle: bool) -> list[str]:
 
 def _ports_of_other_stacks(instance: Instance) -> set[int]:
     """The ports of the other stacks of this clone, running or not."""
-    others = (load(instance.layout, name) for name in instance.layout.names() if name != instance.name)
+    others = (
+        load(instance.layout, name, damaged=True) for name in instance.layout.names() if name != instance.name
+    )
     return set(DEFAULT_PORTS.values()).union(*(other.ports.values() for other in others))
 
 

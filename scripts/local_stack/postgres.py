@@ -16,11 +16,11 @@ from psycopg import sql
 
 from local_stack.accounts import Account, change_owner, server_account
 from local_stack.errors import NotReady, StackError
-from local_stack.instance import Instance
+from local_stack.instance import Instance, file_lock
 from local_stack.ports import HOST
 from local_stack.processes import Launch, command_line, exists, replace, started
 from local_stack.programs import Say, ensure_postgres
-from local_stack.service import Service
+from local_stack.service import CHECK_SECONDS, Service
 
 SUPERUSER = "postgres"
 ROLES = ("shop_app", "billing_app")
@@ -33,8 +33,9 @@ INCLUDE = "include = 'stack.conf'\n"
 def prepare(instance: Instance, say: Say) -> Launch:
     account = server_account()
     if instance.postgres_base is None or not instance.data("postgres").exists():
-        instance.postgres_base = instance.layout.postgres_base(account)
-        instance.save()
+        with file_lock(instance.layout.outside_lock):
+            instance.postgres_base = instance.layout.postgres_base(account)
+            instance.save()
     data = instance.data("postgres")
     check_major(instance)
     programs = ensure_postgres(instance.layout, instance.postgres_base, instance.major, say)
@@ -167,7 +168,7 @@ def connected(instance: Instance, database: str = "postgres") -> Iterator[psycop
             dbname=database,
             sslmode="disable",
             gssencmode="disable",
-            connect_timeout=3,
+            connect_timeout=int(CHECK_SECONDS),
             application_name="scripts/stack",
             autocommit=True,
         )
@@ -232,6 +233,6 @@ SERVICE = Service(
         "postgres:",
     ),
     stop_signal=signal.SIGINT,
-    start_seconds=120,
-    stop_seconds=60,
+    # The children of a killed server exit a moment after it, and use its shared memory until then.
+    predecessor=("pre-existing shared memory block",),
 )

@@ -19,8 +19,10 @@ from pathlib import Path
 from types import FrameType
 
 from local_stack.accounts import Account
+from local_stack.errors import StackError
 
 PROC = Path("/proc")
+KILL_SECONDS = 60.0  # until a killed process has exited: the kernel needs time for it when memory is short
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def command_line(pid: int) -> str:
 
 
 def launch(plan: Launch, pid_file: Path) -> Process:
-    """Start a server in a session of its own and write its pid file. Ctrl-C waits until both are done."""
+    """Start a server in its own session and write its pid file. SIGINT and SIGTERM wait until then."""
     with uninterrupted(), plan.log.open("ab") as log:
         offset = log.seek(0, os.SEEK_END)
         account = plan.account
@@ -120,19 +122,20 @@ def launch(plan: Launch, pid_file: Path) -> Process:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back. A handler, not a mask: children would inherit a mask."""
+    """Hold SIGINT and SIGTERM back. Handlers, not a mask: children would inherit a mask."""
     pending: list[int] = []
 
     def remember(number: int, _frame: FrameType | None) -> None:
         pending.append(number)
 
-    before = signal.signal(signal.SIGINT, remember)
+    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if pending:
-        raise KeyboardInterrupt
+        signal.raise_signal(pending[0])
 
 
 def replace(path: Path, text: str, mode: int = 0o644) -> None:
@@ -146,6 +149,17 @@ def replace(path: Path, text: str, mode: int = 0o644) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def create(path: Path, text: str, mode: int = 0o644) -> None:
+    """Create a file atomically; keep the one that another process has created first."""
+    draft = path.with_name(f".{path.name}.new.{os.getpid()}")
+    replace(draft, text, mode)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def recorded(pid_file: Path) -> Process | None:
@@ -208,18 +222,37 @@ def has_exited(process: Process, seconds: float) -> bool:
 
 
 def kill_tree(process: Process) -> None:
-    """SIGKILL for a process and everything below it, and wait until all are gone.
+    """Kill a process and all its descendants with SIGKILL, and wait until all have exited.
 
-    The process is halted first, so that it can neither start another child nor notice the death of one.
+    The process is stopped first, so that it can neither start another child nor react to the exit of one.
+    Raises StackError when one of them still exists after KILL_SECONDS.
     """
     if not process.alive:
         return
-    send(process, signal.SIGSTOP)
+    _suspend(process)
     family = [
         process,
         *(Process(pid, since, 0) for pid in descendants(process.pid) if (since := started(pid))),
     ]
     for member in family:
         send(member, signal.SIGKILL)
-    for member in family:
-        has_exited(member, 10)
+    deadline = time.monotonic() + KILL_SECONDS
+    left = [member.pid for member in family if not has_exited(member, deadline - time.monotonic())]
+    if left:
+        raise StackError(f"killed, but still there after {KILL_SECONDS:.0f} s: pid {left[0]}", "try again")
+
+
+def _suspend(process: Process) -> None:
+    """Send SIGSTOP and wait until the process is stopped: on a busy machine it runs on for a moment."""
+    send(process, signal.SIGSTOP)
+    deadline = time.monotonic() + KILL_SECONDS
+    while process.alive and not _stopped(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _stopped(pid: int) -> bool:
+    if PROC.joinpath("self/stat").exists():
+        fields = _stat(pid)
+        return fields is not None and fields[0] in ("T", "t")
+    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return done.stdout.strip().startswith("T")

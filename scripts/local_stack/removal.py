@@ -8,7 +8,7 @@ import time
 
 from local_stack import services
 from local_stack.errors import StackError
-from local_stack.instance import Instance, load
+from local_stack.instance import Instance, file_lock, load
 from local_stack.layout import Layout
 from local_stack.services import NAMES, ProgressLog
 
@@ -19,9 +19,10 @@ def remove(instance: Instance) -> None:
         shutil.rmtree(instance.folder)
     layout = instance.layout
     shutil.rmtree(layout.outside / instance.name, ignore_errors=True)
-    others = (load(layout, name, damaged=True) for name in layout.names())
-    if layout.outside.exists() and not any(other.postgres_base == layout.outside for other in others):
-        shutil.rmtree(layout.outside)
+    with file_lock(layout.outside_lock):
+        others = (load(layout, name, damaged=True) for name in layout.names())
+        if layout.outside.exists() and not any(other.postgres_base == layout.outside for other in others):
+            shutil.rmtree(layout.outside)
 
 
 def remove_everything(layout: Layout, progress: ProgressLog) -> None:

@@ -10,6 +10,11 @@ from local_stack.instance import Instance
 from local_stack.processes import Launch
 from local_stack.programs import Say
 
+# For a machine at many times its usual load; a server that exits is noticed at once.
+START_SECONDS = 300.0
+STOP_SECONDS = 120.0  # a Java server writes its class archive at its first exit
+CHECK_SECONDS = 10.0  # for one answer
+
 
 @dataclass(frozen=True, slots=True)
 class Service:
@@ -20,6 +25,8 @@ class Service:
     check:   verify that it works and return a short description; raises NotReady otherwise. Takes at most
              CHECK_SECONDS.
     failure: texts that mark the log line with the cause of an exit, the most specific first.
+    predecessor: texts in the log which mean that processes of a crashed server still exist; the server is
+             then started again.
     """
 
     name: str
@@ -29,8 +36,7 @@ class Service:
     check: Callable[[Instance], str]
     failure: tuple[str, ...]
     stop_signal: signal.Signals
-    start_seconds: float
-    stop_seconds: float
+    predecessor: tuple[str, ...] = ()
 
     def address(self, instance: Instance) -> str:
         return f"127.0.0.1:{instance.ports[self.ports[0]]}"

@@ -14,12 +14,13 @@ from local_stack.java import share_archive
 from local_stack.ports import require_free
 from local_stack.processes import Process, has_exited, kill_tree, launch, recorded, send
 from local_stack.programs import require_room
-from local_stack.service import Service
+from local_stack.service import START_SECONDS, STOP_SECONDS, Service
 
 # Kafka first: it takes longest, and PostgreSQL starts while it does.
 SERVICES = {service.name: service for service in (kafka.SERVICE, postgres.SERVICE, connect.SERVICE)}
 NAMES = ("postgres", "kafka", "connect")
 ROOM = 200 * 2**20
+RETRY_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -78,7 +79,9 @@ def start(instance: Instance, names: Sequence[str], progress: ProgressLog) -> No
             waiting.remove(name)
             starting[name] = (_launch(instance, SERVICES[name], progress), time.monotonic())
         for name, (process, since) in list(starting.items()):
-            if _is_ready(instance, SERVICES[name], process, since, progress):
+            if _predecessor_exists(instance, SERVICES[name], process, since):
+                starting[name] = (_launch(instance, SERVICES[name], progress), since)
+            elif _is_ready(instance, SERVICES[name], process, since, progress):
                 del starting[name]
         time.sleep(0.05)
 
@@ -89,6 +92,17 @@ def _launch(instance: Instance, service: Service, progress: ProgressLog) -> Proc
     plan = service.prepare(instance, lambda text: progress.say(service.name, text))
     progress.say(service.name, "starting")
     return launch(plan, instance.pid_file(service.name))
+
+
+def _predecessor_exists(instance: Instance, service: Service, process: Process, since: float) -> bool:
+    """Whether the service exited only because processes of a crashed predecessor still exist."""
+    if process.alive or time.monotonic() - since > START_SECONDS:
+        return False
+    log = log_lines(instance, service, process)
+    found = any(mark in line for mark in service.predecessor for line in log)
+    if found:
+        time.sleep(RETRY_SECONDS)
+    return found
 
 
 def _is_ready(
@@ -102,9 +116,9 @@ def _is_ready(
     try:
         proof = service.check(instance)
     except NotReady as error:
-        if time.monotonic() - since > service.start_seconds:
+        if time.monotonic() - since > START_SECONDS:
             raise StackError(
-                f"{service.name} runs but is not ready after {service.start_seconds:.0f} s: {error}",
+                f"{service.name} runs but is not ready after {START_SECONDS:.0f} s: {error}",
                 f"see {log}",
             ) from error
         return False
@@ -112,11 +126,16 @@ def _is_ready(
     return True
 
 
-def failure_reason(instance: Instance, service: Service, process: Process) -> str:
-    """The log line of this process that best explains why it exited; empty if there is none."""
+def log_lines(instance: Instance, service: Service, process: Process) -> list[str]:
+    """The lines that a process has written to the log of its service."""
     with instance.log(service.name).open("rb") as file:
         file.seek(process.log_offset)
-        lines = [line for line in file.read().decode(errors="replace").splitlines() if " INFO " not in line]
+        return file.read().decode(errors="replace").splitlines()
+
+
+def failure_reason(instance: Instance, service: Service, process: Process) -> str:
+    """The log line of this process that best explains why it exited; empty if there is none."""
+    lines = [line for line in log_lines(instance, service, process) if " INFO " not in line]
     for mark in service.failure:
         for line in reversed(lines):
             if mark in line:
@@ -132,8 +151,8 @@ def stop(instance: Instance, names: Collection[str], progress: ProgressLog) -> N
             progress.say(name, "stopping")
             send(process, SERVICES[name].stop_signal)
         for name, process in ending:
-            if not has_exited(process, SERVICES[name].stop_seconds):
-                progress.say(name, f"did not exit in {SERVICES[name].stop_seconds:.0f} s, killing it")
+            if not has_exited(process, STOP_SECONDS):
+                progress.say(name, f"did not exit in {STOP_SECONDS:.0f} s, killing it")
                 kill_tree(process)
             else:
                 share_archive(instance, name)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, LiteralString
@@ -16,15 +17,16 @@ import psycopg
 import pytest
 
 from fix_stack import SCRIPT, Stack
-from local_stack import kafka
+from local_stack import kafka, processes
 from local_stack.accounts import server_account
 from local_stack.errors import StackError
 from local_stack.exports import variables
-from local_stack.instance import Instance, load
+from local_stack.instance import Instance, file_lock, load
 from local_stack.layout import Layout, checked_name
 from local_stack.ports import DEFAULT_PORTS, FIRST, LAST, assign
-from local_stack.processes import Process, descendants, recorded, started
+from local_stack.processes import Process, descendants, kill_tree, recorded, replace, started, uninterrupted
 from local_stack.programs import require_room
+from local_stack.removal import remove
 from local_stack.services import failure_reason
 from local_stack.services import running as running_process
 from waiting import until
@@ -159,6 +161,44 @@ def test_a_service_that_died_is_seen_and_healed(own: Instance) -> None:
     assert process(own) != victim
 
 
+def test_up_waits_for_the_processes_of_a_killed_server(own: Instance) -> None:
+    """Its children exit a moment later; until then a new server refuses to start."""
+    victim, log = process(own), own.log("postgres")
+    child = descendants(victim.pid)[0]
+    os.kill(child, signal.SIGSTOP)
+    try:
+        os.kill(victim.pid, signal.SIGKILL)
+        length = log.stat().st_size
+        up = subprocess.Popen([SCRIPT, "--name", NAME, "up", "postgres"], stdout=subprocess.PIPE, text=True)
+        until(lambda: "shared memory block" in log.read_text()[length:] or up.poll() is not None)
+    finally:
+        os.kill(child, signal.SIGCONT)
+    said, _ = up.communicate()
+    assert up.returncode == 0, said
+    assert query(own, "SELECT 1") == 1
+
+
+def test_a_command_that_waited_works_on_the_state_of_now(own: Instance) -> None:
+    with own.locked():
+        waiting = subprocess.Popen([SCRIPT, "--name", NAME, "down"], stdout=subprocess.PIPE, text=True)
+        assert waiting.stdout is not None
+        assert "waiting for another command" in waiting.stdout.readline()
+        changed = load(Layout(), NAME)
+        changed.settings["work_mem"] = "5MB"
+        changed.save()
+    waiting.communicate()
+    assert waiting.returncode == 0
+    assert load(Layout(), NAME).settings == {"work_mem": "5MB"}
+    works("up", "postgres", "--set", "work_mem=")
+
+
+def test_reset_deletes_what_an_interrupted_reset_left() -> None:
+    folder = Layout().folder(f"left-{os.getpid()}")
+    (folder / "data").mkdir(parents=True)
+    subprocess.run([SCRIPT, "--name", folder.name, "reset"], stdout=subprocess.DEVNULL, check=True)
+    assert not folder.exists()
+
+
 def test_a_taken_port_is_one_line(own: Instance) -> None:
     works("stop", "postgres")
     with socket.create_server(("127.0.0.1", own.ports["postgres"])):
@@ -272,6 +312,78 @@ def test_a_damaged_state_file_is_one_line_and_reset_removes_it(tmp_path: Path) -
     with pytest.raises(StackError, match="reset"):
         load(layout, "broken")
     assert load(layout, "broken", damaged=True).ports == {}
+
+
+def test_a_stack_that_is_just_being_deleted_is_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Instance, "exists", property(lambda self: True))
+    assert load(Layout(tmp_path), "one").ports == {}
+
+
+def test_the_damaged_state_of_another_stack_disturbs_nobody(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    (layout.folder("broken") / "run").mkdir(parents=True)
+    (layout.folder("broken") / "state.json").write_text("{")
+    one = load(layout, "one")
+    one.make_folders()
+    assign(one, idle=True)
+    assert len(one.ports) == 4
+
+
+def test_two_commands_generate_the_same_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = load(Layout(tmp_path), "one")
+    one.make_folders()
+
+    def draw(_: int) -> str:
+        if not one.secrets_file.exists():
+            replace(one.secrets_file, "postgres=first\ncdc=first\napp=first\n")
+        return "second"
+
+    monkeypatch.setattr("local_stack.instance.secrets.token_hex", draw)
+    assert set(one.passwords().values()) == {"first"}
+
+
+def test_the_folder_outside_stays_while_another_stack_decides_to_use_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout, outside = Layout(tmp_path), tmp_path / "outside"
+    monkeypatch.setattr(Layout, "outside", property(lambda self: outside))
+    outside.mkdir()
+    one = load(layout, "one")
+    one.make_folders()
+    removal = threading.Thread(target=remove, args=(one,))
+    with file_lock(layout.stacks / ".outside.lock"):
+        removal.start()
+        until(lambda: not one.folder.exists())
+        removal.join(0.3)
+        assert outside.exists()
+    removal.join()
+    assert not outside.exists()
+
+
+def test_a_kill_that_does_not_end_a_process_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "KILL_SECONDS", 0.1)
+    monkeypatch.setattr(processes, "send", lambda process, number: None)
+    with subprocess.Popen(["sleep", "300"]) as child:
+        try:
+            with pytest.raises(StackError, match=f"pid {child.pid}"):
+                kill_tree(Process(child.pid, str(started(child.pid)), 0))
+        finally:
+            child.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_until_the_pid_file_is_written(number: signal.Signals) -> None:
+    received: list[int] = []
+    before = signal.signal(number, lambda number, _frame: received.append(number))
+    try:
+        with uninterrupted():
+            os.kill(os.getpid(), number)
+            assert received == []
+        assert received == [number]
+    finally:
+        signal.signal(number, before)
 
 
 def test_names_get_ports_of_their_own(tmp_path: Path) -> None:
