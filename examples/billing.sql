@@ -1,5 +1,5 @@
--- Billing's own table: one invoice for each order. Nothing in it is unique but its number, so an order
--- that was billed twice would show as two rows. (In your own table, a unique key is good company.)
+-- Billing's own table: one invoice per order. Only its number is unique, so that an order billed twice
+-- would show as two rows. (In your own table, add a unique key on the order.)
 CREATE TABLE IF NOT EXISTS invoice (
     number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     event_id uuid NOT NULL,

@@ -1,10 +1,10 @@
-"""A shop. Each order is committed together with the event that tells the world about it.
+"""A shop that commits each order in one transaction with the event about it.
 
-    python examples/shop.py --orders 1000      commit that many, as fast as it goes
-    python examples/shop.py --rate 5           five a second, until Ctrl-C
+    python examples/shop.py --orders 1000      commit that many, as fast as possible
+    python examples/shop.py --rate 5           five per second, until Ctrl-C
 
 It connects the way every PostgreSQL program does, with PGHOST, PGDATABASE, PGUSER and so on. Its role
-needs INSERT on the outbox table and nothing else of the pipeline: it knows neither Kafka nor Debezium.
+needs INSERT on the outbox table and nothing else of the pipeline: it uses neither Kafka nor Debezium.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DECLINED_EVERY = 20
 
 
 class CardDeclined(Exception):
-    """The customer's bank said no."""
+    """The customer's bank declined the payment."""
 
 
 def place_order(conn: psycopg.Connection, total: int, *, run: str | None, declined: bool = False) -> None:
@@ -44,13 +44,13 @@ def place_order(conn: psycopg.Connection, total: int, *, run: str | None, declin
         outbox.add(
             conn,
             aggregate_type="order",  # decides the topic: outbox.event.order
-            aggregate_id=str(order[0]),  # the record's key: events of one order keep their sequence
-            event_type="OrderPlaced",  # decides the handler on the other side
+            aggregate_id=str(order[0]),  # the record's key: events of one order stay in order
+            event_type="OrderPlaced",  # decides the handler in the consumer
             payload={"customer": customer, "total": total},
-            correlation_id=run,  # travels with the event, for whoever wants to follow a run
+            correlation_id=run,  # becomes a header of the record, to trace one run
         )
         if declined:
-            raise CardDeclined  # leaves the block, and takes order and event with it
+            raise CardDeclined  # rolls back the order and its event
 
 
 def place_orders(
@@ -82,19 +82,19 @@ def place_orders(
 
 
 def main() -> None:
-    """Place orders until there are enough."""
-    parser = argparse.ArgumentParser(description="Commit orders, each with its event.")
-    parser.add_argument("--orders", type=int, metavar="N", help="stop after N committed orders")
-    parser.add_argument("--rate", type=float, metavar="N", help="transactions a second, at most")
-    parser.add_argument("--batch", type=int, default=1, metavar="N", help="orders in a transaction")
-    parser.add_argument("--run", metavar="NAME", help="becomes the events' correlation_id")
+    """Place orders until enough are committed."""
+    parser = argparse.ArgumentParser(description="Commit orders, each with its event, until interrupted.")
+    parser.add_argument("--orders", type=int, metavar="N", help="exit after N committed orders")
+    parser.add_argument("--rate", type=float, metavar="N", help="maximum transactions per second")
+    parser.add_argument("--batch", type=int, default=1, metavar="N", help="orders per transaction")
+    parser.add_argument("--run", metavar="NAME", help="correlation_id of the events")
     options = parser.parse_args()
     told_to_stop: list[int] = []
-    for stop in (signal.SIGTERM, signal.SIGINT):  # the order at hand is finished first
+    for stop in (signal.SIGTERM, signal.SIGINT):  # the current transaction is finished first
         signal.signal(stop, lambda number, frame: told_to_stop.append(number))
 
     committed = rolled_back = 0
-    with psycopg.connect(autocommit=True) as conn:  # each transaction is opened by name, see above
+    with psycopg.connect(autocommit=True) as conn:  # each transaction is opened explicitly, see above
         conn.execute(Path(__file__).with_name("shop.sql").read_bytes())
         for number in itertools.count(1):
             size = min(options.batch, (options.orders or sys.maxsize) - committed)

@@ -1,5 +1,5 @@
--- The shop's own table. PostgreSQL looks for tables in the schema named like the role first, so the
--- shop keeps its tables there and leaves `public` to others.
+-- The shop's own table. PostgreSQL searches the schema with the name of the role first, so the shop
+-- keeps its tables there and does not use `public`.
 CREATE SCHEMA IF NOT EXISTS AUTHORIZATION CURRENT_USER;
 
 CREATE TABLE IF NOT EXISTS orders (

@@ -1,5 +1,5 @@
--- What the demo's server holds before `outboxctl apply`: two databases and the roles of their
--- applications. Runs once, by the image's entrypoint, when the data volume is empty.
+-- Creates what must exist before `outboxctl apply`: two databases and the roles of their applications.
+-- The image's entrypoint runs it once, when the data volume is empty.
 -- \getenv keeps the password out of every command line.
 \getenv app_password OUTBOX_APP_PASSWORD
 SET log_min_error_statement = 'panic';
