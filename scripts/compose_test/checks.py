@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from compose_test.project import CheckFailed, Container, Project
 
 INVOICES = 20
+WAIT_SECONDS = 240.0
 OUR_SERVICES = ("watch", "shop", "billing")  # long-running services of our own image
 
 
@@ -76,7 +77,7 @@ def sent_events_arrive(project: Project, count: int) -> str:
         for n in range(count)
     }
     require(len(sent) == count, f"{count} events were sent, {len(sent)} ids printed")
-    seen = until(lambda: sent <= events_in_kafka(project), 60)
+    seen = until(lambda: sent <= events_in_kafka(project), WAIT_SECONDS)
     require(seen, "sent events did not arrive in Kafka")
     return f"{count} events sent, all arrived in Kafka"
 
@@ -113,8 +114,8 @@ def events_survive_restart(project: Project, before: set[str]) -> str:
 
 def invoices_are_written(project: Project) -> str:
     """Check that the sample billing writes an invoice for every order of the sample shop."""
-    seen = until(lambda: invoices(project) >= INVOICES, 90)
-    require(seen, f"the sample billing wrote {invoices(project)} invoices in 90 s")
+    seen = until(lambda: invoices(project) >= INVOICES, WAIT_SECONDS)
+    require(seen, f"the sample billing wrote {invoices(project)} invoices in {WAIT_SECONDS:.0f} s")
     return f"the sample billing wrote {invoices(project)} invoices"
 
 

@@ -21,8 +21,8 @@ from outbox_connectors import loading
 from outbox_pipeline.errors import OutboxError
 
 ORDERS = 10_000
-BATCH = 10  # orders in a transaction
-RATE = 50  # transactions a second, slow enough to follow on the screen
+BATCH = 10  # orders per transaction
+RATE = 50  # transactions per second, slow enough to follow on the screen
 STALL_SECONDS = 180.0  # give up when no order was written or invoiced for so long
 
 

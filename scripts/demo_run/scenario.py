@@ -93,9 +93,8 @@ class Scenario:
         self.progress.written = len(self.reader.written())
         self.progress.applied = len(set(self.reader.applied()))
         seconds = self.clock() - self._reported_at
-        if seconds >= IDLE_REPORT_SECONDS or (
-            seconds >= REPORT_SECONDS and self._reported != self._numbers()
-        ):
+        changed = self._reported != self._numbers()
+        if seconds >= (REPORT_SECONDS if changed else IDLE_REPORT_SECONDS):
             self._report()
 
     def _numbers(self) -> tuple[int, ...]:

@@ -94,7 +94,13 @@ def parser() -> Parser:
         return commands.add_parser(name, help=text, description=text, parents=[shared])
 
     up = command("up", "start services (default: all) and wait until they are ready")
-    up.add_argument("services", nargs="*", metavar="SERVICE", type=_service, help=", ".join(NAMES))
+    up.add_argument(
+        "services",
+        nargs="*",
+        metavar="SERVICE",
+        type=_service,
+        help=f"services to start: {', '.join(NAMES)} (default: all)",
+    )
     up.add_argument(
         *("--set", "-s"), action="append", default=[], metavar="NAME=VALUE", type=_setting, dest="settings",
         help="set a PostgreSQL parameter and keep it for later runs (NAME= removes it)",
@@ -103,7 +109,9 @@ def parser() -> Parser:
     status = command("status", "show the state of every service")
     status.add_argument("--json", action="store_true", help="output as JSON")
     log = command("logs", "print the logs of services")
-    log.add_argument("services", nargs="*", metavar="SERVICE", type=_service, help="default: all")
+    log.add_argument(
+        "services", nargs="*", metavar="SERVICE", type=_service, help="services to print (default: all)"
+    )
     log.add_argument("-f", "--follow", action="store_true", help="follow the logs")
     log.add_argument(
         "-n", "--lines", type=int, default=100, help="number of lines of each log (default: 100)"
@@ -122,7 +130,7 @@ def parser() -> Parser:
 
 def _service(text: str) -> str:
     if text not in NAMES:
-        raise argparse.ArgumentTypeError(f"there is no service {text!r} (choose from {', '.join(NAMES)})")
+        raise argparse.ArgumentTypeError(f"unknown service {text!r} (choose from {', '.join(NAMES)})")
     return text
 
 
@@ -184,7 +192,7 @@ def up(instance: Instance, options: argparse.Namespace, progress: ProgressLog) -
     instance.make_folders()
     assign(instance, idle=not alive)
     if "postgres" in alive and (instance.major, instance.settings) != before:
-        progress.say("postgres", "restarting with other settings")
+        progress.say("postgres", "restarting with the new settings")
         services.stop(instance, ["postgres"], progress)
     services.start(instance, wanted, progress)
 

@@ -85,13 +85,13 @@ def _installing(layout: Layout, target: Path, profile: str, say: Say) -> Iterato
     if _read(stamp) == want:
         yield None
         return
-    with file_lock(layout.lib / ".lock", lambda: say("waiting for another stack that fetches programs")):
+    with file_lock(layout.lib / ".lock", lambda: say("waiting for another stack that downloads programs")):
         if _read(stamp) == want:
             yield None
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         require_room(target.parent, ROOM)
-        say(f"fetching {profile} with Maven")
+        say(f"downloading {profile} with Maven")
         draft = target.with_name(f".{target.name}.new")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
@@ -151,7 +151,7 @@ def _copy(layout: Layout, profile: str, target: Path, *options: str) -> None:
         cause = next((line for line in lines if "ERROR" in line), lines[0] if lines else "no output")
         cause = cause.replace("[ERROR]", "").strip()[:400]
         raise StackError(
-            f"Maven could not fetch {profile}: {cause}", "is there a network, and room on the disk?"
+            f"Maven could not download {profile}: {cause}", "check the network and the free space on the disk"
         )
 
 

@@ -99,12 +99,12 @@ def query(instance: Instance, statement: LiteralString) -> Any:
         return row[0] if row else None
 
 
-def test_a_second_up_changes_nothing_and_fetches_nothing(own: Instance) -> None:
+def test_a_second_up_changes_nothing_and_downloads_nothing(own: Instance) -> None:
     before = process(own)
     said = works("up", "postgres", "--postgres", "18")
     assert process(own) == before
     assert "ready: PostgreSQL 18" in said
-    assert "fetching" not in said
+    assert "downloading" not in said
 
 
 def test_env_is_shell_code_and_nothing_else(own: Instance) -> None:
