@@ -15,7 +15,8 @@ from pathlib import Path
 
 import psycopg
 
-from outbox_consumers import Consumer, Event, Reject, schema
+from outbox_consumers import Consumer, Event, Reject
+from outbox_consumers.inbox import schema
 
 KAFKA = os.environ.get("OUTBOX_KAFKA_BOOTSTRAP", "kafka:9092")
 DSN = os.environ.get("BILLING_DSN", "dbname=billing")

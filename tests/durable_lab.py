@@ -22,15 +22,16 @@ from typing import Any, Final
 import psycopg
 from uuid_utils.compat import uuid7
 
-from outbox_consumers import Event, RetryStrategy, schema
+from outbox_consumers import Event, RetryStrategy
 from outbox_consumers.durable import DurableInbox, Job, steps
 from outbox_consumers.durable.jobs import Putting
 from outbox_consumers.durable.lease import Pulse
 from outbox_consumers.durable.queue import Queue
 from outbox_consumers.durable.session import WorkerSession
 from outbox_consumers.durable.worker import Worker
-from outbox_consumers.session import Session
-from outbox_consumers.source import Source
+from outbox_consumers.handlers.session import Session
+from outbox_consumers.inbox import schema
+from outbox_consumers.loop.group_member import Source
 from waiting import PATIENCE_SECONDS, until
 
 QUICK: Final = RetryStrategy(wait=0.05, exponential_wait=0)

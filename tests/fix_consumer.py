@@ -23,7 +23,8 @@ from uuid_utils.compat import uuid7
 import fix_stack
 from asking import administrator
 from fix_stack import Database, Stack
-from outbox_consumers import Consumer, Event, RetryStrategy, schema
+from outbox_consumers import Consumer, Event, RetryStrategy
+from outbox_consumers.inbox import schema
 from waiting import PATIENCE_SECONDS
 
 RecordHeaders: TypeAlias = list[tuple[str, str | bytes | None]]

@@ -19,26 +19,14 @@ import psycopg
 
 from outbox_connectors.definition import Secret
 from outbox_connectors.signals import Stopping
-from outbox_consumers import retention, trial
-from outbox_consumers.batches import Batches
-from outbox_consumers.counters import Counters
-from outbox_consumers.dead_letter import DeadLetterLimit, DeadLetters, Limiter
-from outbox_consumers.deaths import Deaths
-from outbox_consumers.drain import Drain
-from outbox_consumers.effects import Books, Effects
 from outbox_consumers.errors import UsageError
 from outbox_consumers.event import Event
-from outbox_consumers.fleet import Address, Fleet, Role, fill
-from outbox_consumers.health import Health, State, Watched
-from outbox_consumers.identity import ID_HEADER, TYPE_HEADER, Naming
-from outbox_consumers.inbox import DEFAULT_TABLE, Inbox
-from outbox_consumers.letter_topic import LetterTopic
-from outbox_consumers.loop import Loop, Pace
-from outbox_consumers.outage import Outside
-from outbox_consumers.parked import Parked
-from outbox_consumers.reading import Reader
-from outbox_consumers.retry import RetryStrategy
-from outbox_consumers.routes import (
+from outbox_consumers.failures.dead_letter import DeadLetterLimit, DeadLetters, Limiter
+from outbox_consumers.failures.dead_letter_topic import LetterTopic
+from outbox_consumers.failures.parked import Parked
+from outbox_consumers.failures.process_crashes import Deaths
+from outbox_consumers.handlers.retry import RetryStrategy
+from outbox_consumers.handlers.routes import (
     AsyncBatchHandler,
     AsyncHandler,
     BatchHandler,
@@ -51,13 +39,26 @@ from outbox_consumers.routes import (
     Unknown,
     Untyped,
 )
-from outbox_consumers.session import Database, Session, located
-from outbox_consumers.settings import Start, checked, poll_budget
-from outbox_consumers.source import Source
-from outbox_consumers.topic_retention import retentions
-from outbox_consumers.trial import Result
-from outbox_consumers.unscoped import ScopedClaims, checked_topics
-from outbox_consumers.upcasts import Upcast
+from outbox_consumers.handlers.session import Database, Session, located
+from outbox_consumers.handlers.upcasts import Upcast
+from outbox_consumers.identity import ID_HEADER, TYPE_HEADER, Naming
+from outbox_consumers.inbox import retention
+from outbox_consumers.inbox.claims import DEFAULT_TABLE, Inbox
+from outbox_consumers.loop import trial
+from outbox_consumers.loop.batches import Batches
+from outbox_consumers.loop.event_reader import Reader
+from outbox_consumers.loop.group_member import Source
+from outbox_consumers.loop.kafka_settings import Start, checked, poll_budget
+from outbox_consumers.loop.loop import Loop, Pace
+from outbox_consumers.loop.outage import Outside
+from outbox_consumers.loop.topic_retention import retentions
+from outbox_consumers.loop.transaction import Books, Effects
+from outbox_consumers.loop.trial import Result
+from outbox_consumers.loop.unpark import Drain
+from outbox_consumers.loop.unscoped_ids import ScopedClaims, checked_topics
+from outbox_consumers.processes.counters import Counters
+from outbox_consumers.processes.fleet import Address, Fleet, Role, fill
+from outbox_consumers.processes.health import Health, State, Watched
 
 log = logging.getLogger("outbox_consumers")
 
@@ -347,7 +348,7 @@ class Consumer:
         """Put spans around the handlers when the application has set up OpenTelemetry."""
         if "opentelemetry.trace" not in sys.modules:
             return self._routes
-        from outbox_consumers import tracing  # an extra, of no cost where nobody uses it
+        from outbox_consumers.handlers import tracing  # an extra, of no cost where nobody uses it
 
         wrap = tracing.around(self.name, str(self._settings["group.id"]))
         return self._routes if wrap is None else self._routes.wrapped(wrap)

@@ -14,8 +14,9 @@ import psycopg
 import pytest
 from uuid_utils.compat import uuid7
 
-from outbox_consumers import schema, testing
+from outbox_consumers import testing
 from outbox_consumers.event import Event
+from outbox_consumers.inbox import schema
 
 
 @pytest.fixture

@@ -26,17 +26,17 @@ from typing import Any, Final
 import psycopg
 
 from outbox_consumers import application
-from outbox_consumers.dead_letter import DeadLetters
 from outbox_consumers.durable import DurableInbox
 from outbox_consumers.durable.queue import Queue
 from outbox_consumers.durable.routes import Route
 from outbox_consumers.durable.worker import Worker
-from outbox_consumers.effects import Effects
-from outbox_consumers.handler_connection import HandlerConnection, HandlerCursor
-from outbox_consumers.inbox import Inbox
-from outbox_consumers.parked import Parked
-from outbox_consumers.session import Session
-from outbox_consumers.source import Source
+from outbox_consumers.failures.dead_letter import DeadLetters
+from outbox_consumers.failures.parked import Parked
+from outbox_consumers.handlers.connection import HandlerConnection, HandlerCursor
+from outbox_consumers.handlers.session import Session
+from outbox_consumers.inbox.claims import Inbox
+from outbox_consumers.loop.group_member import Source
+from outbox_consumers.loop.transaction import Effects
 
 # step -> (class, method, kill before or after it). In the order of the loop.
 STEPS: Final[Mapping[str, tuple[type, str, str]]] = {

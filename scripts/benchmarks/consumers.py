@@ -21,7 +21,7 @@ from outbox_connectors.definition import TopicSpec
 from outbox_connectors.errors import Failed
 from outbox_connectors.event import record_of
 from outbox_connectors.record import Record
-from outbox_consumers import schema
+from outbox_consumers.inbox import schema
 from outbox_pipeline import outbox, topics
 
 PARTITIONS = 6

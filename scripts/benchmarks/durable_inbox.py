@@ -20,9 +20,10 @@ from benchmarks.consumers import fill
 from benchmarks.figures import Figure, Goal
 from benchmarks.rounds import Log, rotated
 from benchmarks.servers import Servers
-from outbox_consumers import Event, schema
+from outbox_consumers import Event
 from outbox_consumers.durable import DurableInbox, Job, steps
 from outbox_consumers.durable.queue import Queue
+from outbox_consumers.inbox import schema
 
 DATABASE = "billing"
 EMPTY_WORK, INSERT_WORK = "jobs with empty handlers", "jobs with one INSERT each"

@@ -12,8 +12,9 @@ from uuid_utils.compat import uuid7
 from benchmarks.figures import Figure, Goal
 from benchmarks.rounds import Log, rotated
 from benchmarks.servers import Servers
-from outbox_consumers import Event, retention, schema
-from outbox_consumers.inbox import Inbox, cursor_of
+from outbox_consumers import Event
+from outbox_consumers.inbox import retention, schema
+from outbox_consumers.inbox.claims import Inbox, cursor_of
 
 DATABASE = "billing"
 BATCHES, BATCH = 20, 1000

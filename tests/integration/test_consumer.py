@@ -11,7 +11,7 @@ import pytest
 
 from fix_consumer import QUICK, Bench, running, write_effect
 from outbox_consumers import Event, Reject, RetryStrategy, Skip, consumer
-from outbox_consumers.inbox import Inbox
+from outbox_consumers.inbox.claims import Inbox
 from waiting import until
 
 pytestmark = pytest.mark.stack

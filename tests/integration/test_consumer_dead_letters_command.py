@@ -10,8 +10,8 @@ import pytest
 
 from fix_consumer import Bench, running
 from outbox_consumers import Event, Reject
-from outbox_consumers.dead_letter import DeadLetterLimit, DeadLetters, Limiter, Trouble
-from outbox_consumers.inbox import cursor_of
+from outbox_consumers.failures.dead_letter import DeadLetterLimit, DeadLetters, Limiter, Trouble
+from outbox_consumers.inbox.claims import cursor_of
 from outbox_pipeline.cli import main
 from waiting import until
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fix_consumer import Bench, running
-from outbox_consumers import dead_letter
+from outbox_consumers.failures import dead_letter
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack

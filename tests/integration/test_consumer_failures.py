@@ -12,9 +12,10 @@ from confluent_kafka.admin import NewTopic
 
 from asking import administrator
 from fix_consumer import Bench, running, write_effect
-from outbox_consumers import Consumer, DeadLetterLimit, Event, Reject, RetryStrategy, dead_letter
+from outbox_consumers import Consumer, DeadLetterLimit, Event, Reject, RetryStrategy
 from outbox_consumers.errors import Stopped, TooManyDeadLetters, UnknownEventType
-from outbox_consumers.routes import OnFailure
+from outbox_consumers.failures import dead_letter
+from outbox_consumers.handlers.routes import OnFailure
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack

@@ -17,12 +17,13 @@ from uuid_utils.compat import uuid7
 
 from fix_consumer import QUICK, Bench, create_topic, running, write_effect
 from outbox_connectors.record_headers import read_headers
-from outbox_consumers import Consumer, DurableInbox, Event, Reject, RetryStrategy, dead_letter
+from outbox_consumers import Consumer, DurableInbox, Event, Reject, RetryStrategy
 from outbox_consumers.durable import steps
+from outbox_consumers.failures import dead_letter
+from outbox_consumers.failures.parked import queue_of
 from outbox_consumers.identity import position_id
-from outbox_consumers.json_log import JsonLines
-from outbox_consumers.parked import queue_of
-from outbox_consumers.schema import apply
+from outbox_consumers.inbox.schema import apply
+from outbox_consumers.processes.json_log import JsonLines
 from raw_records import NOT_UTF8, RawRecord, write_raw
 from waiting import PATIENCE_SECONDS, until
 

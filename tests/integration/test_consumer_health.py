@@ -19,7 +19,7 @@ import pytest
 from fix_consumer import Bench, running, write_effect
 from outbox_connectors.errors import Unreachable
 from outbox_consumers import Event
-from outbox_consumers.health import serving
+from outbox_consumers.processes.health import serving
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack

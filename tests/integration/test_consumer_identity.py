@@ -13,11 +13,12 @@ from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import TopicPartition
 
 from fix_consumer import Bench, RecordHeaders, create_topic, running, write_effect
-from outbox_consumers import Consumer, DurableInbox, Event, Reject, claim, dead_letter
+from outbox_consumers import Consumer, DurableInbox, Event, Reject, claim
 from outbox_consumers.durable import steps
 from outbox_consumers.errors import UndeclaredIds, UsageError
+from outbox_consumers.failures import dead_letter
 from outbox_consumers.identity import scoped_id, unscoped_id
-from outbox_consumers.schema import apply
+from outbox_consumers.inbox.schema import apply
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from fix_consumer import Bench, running, write_effect
 from outbox_consumers import Event
-from outbox_consumers.deaths import Deaths
+from outbox_consumers.failures.process_crashes import Deaths
 from waiting import until
 
 pytestmark = pytest.mark.stack

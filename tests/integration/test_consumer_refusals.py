@@ -98,7 +98,7 @@ def test_a_dsn_that_is_none() -> None:
 
 def test_an_unreachable_broker(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     app = bench.applying(kafka={"bootstrap.servers": "127.0.0.1:1"})
-    monkeypatch.setattr("outbox_consumers.source.OPEN_SECONDS", 0.5)
+    monkeypatch.setattr("outbox_consumers.loop.group_member.OPEN_SECONDS", 0.5)
     text = refusal(app, Unreachable)
     assert text.startswith("Kafka at 127.0.0.1:1: ")
 

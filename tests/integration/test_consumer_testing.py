@@ -12,8 +12,10 @@ import pytest
 from uuid_utils.compat import uuid7
 
 from fix_consumer import Bench, write_effect
-from outbox_consumers import Event, Reject, dead_letter, durable, schema
+from outbox_consumers import Event, Reject, durable
 from outbox_consumers.durable import Job
+from outbox_consumers.failures import dead_letter
+from outbox_consumers.inbox import schema
 from outbox_consumers.testing import JOB_STEPS, STEPS, crash_matrix
 from waiting import PATIENCE_SECONDS
 

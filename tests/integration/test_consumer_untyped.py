@@ -20,8 +20,8 @@ from outbox_connectors.errors import ExitCode
 from outbox_consumers import Consumer, DurableInbox, Event
 from outbox_consumers.durable import steps
 from outbox_consumers.errors import UnknownEventType, UntypedRecords, UsageError
-from outbox_consumers.routes import Untyped
-from outbox_consumers.schema import apply
+from outbox_consumers.handlers.routes import Untyped
+from outbox_consumers.inbox.schema import apply
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack

@@ -16,9 +16,10 @@ from uuid_utils.compat import uuid7
 
 from durable_lab import Lab, bare, finish, working, write_effect
 from fix_stack import Database
-from outbox_consumers import Event, Reject, Skip, schema
+from outbox_consumers import Event, Reject, Skip
 from outbox_consumers.durable import DurableInbox, Job, steps
 from outbox_consumers.errors import InboxUnusable, Unreachable, UsageError
+from outbox_consumers.inbox import schema
 from waiting import until
 
 pytestmark = pytest.mark.stack

@@ -22,10 +22,11 @@ from uuid_utils.compat import uuid7
 from durable_lab import Lab, bare, finish, working
 from fix_consumer import Bench
 from local_stack.ports import is_free
-from outbox_consumers import DurableInbox, Event, Job, Reject, schema
-from outbox_consumers.dead_letter import DeadLetterLimit, DeadLetters, Limiter, Trouble
+from outbox_consumers import DurableInbox, Event, Job, Reject
 from outbox_consumers.durable import steps
-from outbox_consumers.inbox import cursor_of
+from outbox_consumers.failures.dead_letter import DeadLetterLimit, DeadLetters, Limiter, Trouble
+from outbox_consumers.inbox import schema
+from outbox_consumers.inbox.claims import cursor_of
 from outbox_pipeline.cli import main
 from waiting import PATIENCE_SECONDS, until
 

@@ -9,8 +9,8 @@ import pytest
 
 from durable_lab import Lab
 from forms import sized
-from outbox_consumers.durable import tables
 from outbox_consumers.durable.queue import Queue
+from outbox_consumers.inbox import job_tables
 
 pytestmark = pytest.mark.stack
 
@@ -79,7 +79,7 @@ def work(conn: psycopg.Connection[Any], queue: Queue, worker: int) -> None:
 
 def touched(conn: psycopg.Connection[Any], name: str, worker: int) -> int:
     """Count the pages that a statement reads, in memory or not, and undo it."""
-    statement = b"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) " + tables.compose(name, "inbox")
+    statement = b"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) " + job_tables.compose(name, "inbox")
     values = {"consumer": "billing", "worker": worker, "limit": BATCH}
     with conn.transaction(force_rollback=True):
         [([plan],)] = conn.execute(statement, values, prepare=False)
@@ -90,7 +90,7 @@ def assert_index(conn: psycopg.Connection[Any], worker: int) -> None:
     """The jobs are found through their partial index, never by reading the table."""
     values = {"consumer": "billing", "worker": worker, "limit": BATCH}
     with conn.transaction(force_rollback=True):
-        statement = b"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) " + tables.compose(
+        statement = b"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) " + job_tables.compose(
             "durable_take", "inbox"
         )
         plan = "\n".join(line for (line,) in conn.execute(statement, values, prepare=False))

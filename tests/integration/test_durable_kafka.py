@@ -19,8 +19,9 @@ from confluent_kafka import KafkaException, TopicPartition
 from durable_lab import Lab, bare, working, write_effect
 from fix_consumer import Bench
 from forms import sized
-from outbox_consumers import Event, schema
+from outbox_consumers import Event
 from outbox_consumers.durable import DurableInbox, steps
+from outbox_consumers.inbox import schema
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack

@@ -19,7 +19,7 @@ from forms import sized
 from outbox_consumers import Event, Skip
 from outbox_consumers.durable import worker
 from outbox_consumers.durable.queue import Queue
-from outbox_consumers.outage import Outside
+from outbox_consumers.loop.outage import Outside
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack

@@ -15,8 +15,8 @@ from psycopg.pq import ExecStatus
 from durable_lab import Lab, working
 from fix_provision import PROGRAM, Site
 from fix_stack import Database
-from outbox_consumers import schema, sql
-from outbox_consumers.durable import tables
+from outbox_consumers import sql
+from outbox_consumers.inbox import job_tables, schema
 from waiting import until
 
 pytestmark = pytest.mark.stack
@@ -28,8 +28,8 @@ NAMES = sorted(path.stem for path in Path(sql.__file__).parent.glob("durable_*.s
 def test_every_statement_is_understood(site: Site) -> None:
     with site.admin() as conn:
         schema.apply(conn, schema.steps())
-        schema.apply(conn, tables.steps())
-        schema.apply(conn, tables.steps(roles=[conn.info.user]))
+        schema.apply(conn, job_tables.steps())
+        schema.apply(conn, job_tables.steps(roles=[conn.info.user]))
         refused = {name: reason for name in NAMES if (reason := refusal(conn, name))}
     assert not refused, "\n".join(f"{name}: {reason}" for name, reason in refused.items())
 
@@ -49,8 +49,8 @@ def test_jobs_are_done_on_every_server(site: Site, tmp_path: Path) -> None:
 def refusal(conn: psycopg.Connection, name: str) -> str:
     """Let the server parse and analyse a statement, and give what it has against it."""
     parts = {
-        "job": tables.job("inbox"),
-        "worker": tables.worker("inbox"),
+        "job": job_tables.job("inbox"),
+        "worker": job_tables.worker("inbox"),
         "index": composing.Identifier("x"),
         "role": composing.Identifier("x"),
     }
@@ -71,9 +71,9 @@ def test_outboxctl_creates_the_tables(database: Database) -> None:
 
     with database.connect() as conn:
         assert ran("--dry-run")["inbox_job"] == "missing"
-        assert tables.missing(conn) == ("inbox_job", "inbox_worker")
+        assert job_tables.missing(conn) == ("inbox_job", "inbox_worker")
         assert ran()["inbox_job"] == "missing"
-        assert tables.missing(conn) == ()
+        assert job_tables.missing(conn) == ()
         assert ran("--grant", "postgres")["inbox_worker"] == "present"
     printed = subprocess.run([*init, "--sql"], capture_output=True, text=True, check=True).stdout
-    assert len(json.loads(printed)["statements"]) == len(schema.steps()) + len(tables.steps())
+    assert len(json.loads(printed)["statements"]) == len(schema.steps()) + len(job_tables.steps())

@@ -19,8 +19,9 @@ from psycopg.rows import dict_row
 from uuid_utils.compat import uuid7
 
 from fix_stack import Database, Stack
-from outbox_consumers import claim, claim_async, schema, sql
+from outbox_consumers import claim, claim_async, sql
 from outbox_consumers.errors import InboxUnusable, UsageError
+from outbox_consumers.inbox import schema
 
 pytestmark = pytest.mark.stack
 

@@ -15,8 +15,10 @@ from uuid_utils.compat import uuid7
 
 from asking import administrator
 from fix_consumer import Bench, running
-from outbox_consumers import claim, dead_letter, retention, schema
-from outbox_consumers.retention import first_id
+from outbox_consumers import claim
+from outbox_consumers.failures import dead_letter
+from outbox_consumers.inbox import retention, schema
+from outbox_consumers.inbox.retention import first_id
 from outbox_pipeline.cli import main
 from waiting import PATIENCE_SECONDS, until
 

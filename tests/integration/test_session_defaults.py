@@ -22,7 +22,7 @@ from outbox_connectors.definition import Secret
 from outbox_consumers import Event
 from outbox_consumers.durable.lease import _connect as lease_session
 from outbox_consumers.durable.session import WorkerSession
-from outbox_consumers.session import Database, Session
+from outbox_consumers.handlers.session import Database, Session
 from outbox_pipeline import fence, outbox, postgres, slots
 from outbox_pipeline.watch.sample import PostgresSample
 from outbox_pipeline.watch.take import Sampler

@@ -4,10 +4,10 @@
 `DurableInbox.put` queues jobs without Kafka, in the caller's transaction.
 """
 
-from outbox_consumers.durable.census import Count, states, workers
-from outbox_consumers.durable.dead import DeadJob
+from outbox_consumers.durable.counts import Count, states, workers
 from outbox_consumers.durable.inbox import DurableInbox
 from outbox_consumers.durable.jobs import Job
-from outbox_consumers.durable.tables import missing, steps
+from outbox_consumers.failures.dead_jobs import DeadJob
+from outbox_consumers.inbox.job_tables import missing, steps
 
 __all__ = ["Count", "DeadJob", "DurableInbox", "Job", "missing", "states", "steps", "workers"]

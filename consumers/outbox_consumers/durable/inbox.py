@@ -19,28 +19,30 @@ from psycopg import pq
 from outbox_connectors.definition import Secret
 from outbox_connectors.signals import Stopping
 from outbox_consumers.consumer import Consumer
-from outbox_consumers.dead_letter import Wanted
-from outbox_consumers.durable import census, dead, tables
-from outbox_consumers.durable.census import Count
+from outbox_consumers.durable import counts
 from outbox_consumers.durable.counters import WorkCounters
-from outbox_consumers.durable.dead import DeadJob
+from outbox_consumers.durable.counts import Count
+from outbox_consumers.durable.health import WatchedWorker
 from outbox_consumers.durable.jobs import Job, Putting, missing
 from outbox_consumers.durable.lease import Lease, Pulse
 from outbox_consumers.durable.routes import DEFAULT_ATTEMPTS, Handler, Route, Routes
 from outbox_consumers.durable.session import WorkerSession
-from outbox_consumers.durable.watched import WatchedWorker
 from outbox_consumers.durable.worker import Worker, WorkerSettings
 from outbox_consumers.errors import UsageError
 from outbox_consumers.event import Event
-from outbox_consumers.fleet import Address, Fleet, Role
+from outbox_consumers.failures import dead_jobs
+from outbox_consumers.failures.dead_jobs import DeadJob
+from outbox_consumers.failures.dead_letter import Wanted
+from outbox_consumers.handlers.retry import RetryStrategy
+from outbox_consumers.handlers.routes import Stale, Unknown, Untyped
+from outbox_consumers.handlers.session import Database, located
+from outbox_consumers.handlers.upcasts import Upcast
 from outbox_consumers.identity import ID_HEADER, TYPE_HEADER
-from outbox_consumers.inbox import DEFAULT_TABLE, claim, cursor_of
-from outbox_consumers.outage import Outside
-from outbox_consumers.retry import RetryStrategy
-from outbox_consumers.routes import Stale, Unknown, Untyped
-from outbox_consumers.session import Database, located
-from outbox_consumers.settings import Start
-from outbox_consumers.upcasts import Upcast
+from outbox_consumers.inbox import job_tables
+from outbox_consumers.inbox.claims import DEFAULT_TABLE, claim, cursor_of
+from outbox_consumers.loop.kafka_settings import Start
+from outbox_consumers.loop.outage import Outside
+from outbox_consumers.processes.fleet import Address, Fleet, Role
 
 H = TypeVar("H", bound=Handler)
 U = TypeVar("U", bound=Upcast)
@@ -276,7 +278,7 @@ class DurableInbox:
         session = WorkerSession(self._database)
         session.open()
         try:
-            if tables.missing(session.connection(), self._table):
+            if job_tables.missing(session.connection(), self._table):
                 raise missing(self._table)
         finally:
             session.close()
@@ -296,7 +298,7 @@ class DurableInbox:
         """Put spans around the handlers when the application has set up OpenTelemetry."""
         if "opentelemetry.trace" not in sys.modules:
             return self._routes
-        from outbox_consumers import tracing  # an extra, of no cost where nobody uses it
+        from outbox_consumers.handlers import tracing  # an extra, of no cost where nobody uses it
 
         wrap = tracing.around_jobs(self.name)
         return self._routes if wrap is None else self._routes.wrapped(wrap)
@@ -306,7 +308,7 @@ class DurableInbox:
         session = WorkerSession(self._database)
         try:
             values = {"consumer": self.name, "name": name}
-            cursor_of(session.connection()).execute(tables.compose("durable_expire", self._table), values)
+            cursor_of(session.connection()).execute(job_tables.compose("durable_expire", self._table), values)
             session.commit()
         finally:
             session.close()
@@ -329,24 +331,24 @@ class DurableInbox:
 
     def status(self, conn: psycopg.Connection[Any]) -> dict[str, Count]:
         """Count the jobs by state. Reads every row: for people and slow monitors."""
-        return census.states(conn, self._table, self.name).get(self.name, {})
+        return counts.states(conn, self._table, self.name).get(self.name, {})
 
     def dead(
         self, conn: psycopg.Connection[Any], *, event_type: str | None = None, limit: int | None = None
     ) -> list[DeadJob]:
         """List jobs that were given up, the longest dead first."""
         wanted = Wanted(consumer=self.name, event_type=event_type, limit=limit)
-        return [dead.dead_job(found) for found in dead.find(conn, wanted, self._table)]
+        return [dead_jobs.dead_job(found) for found in dead_jobs.find(conn, wanted, self._table)]
 
     def redrive(self, conn: psycopg.Connection[Any], jobs: Sequence[DeadJob]) -> int:
         """Let dead jobs be tried again, as if for the first time, in the caller's transaction."""
-        count = dead.redrive(conn, [job.position for job in jobs], self._table)
+        count = dead_jobs.redrive(conn, [job.position for job in jobs], self._table)
         self._putting.wake(conn)
         return count
 
     def discard(self, conn: psycopg.Connection[Any], jobs: Sequence[DeadJob]) -> int:
         """Forget dead jobs for good, in the caller's transaction. Their ids stay claimed."""
-        return dead.discard(conn, [job.position for job in jobs], self._table)
+        return dead_jobs.discard(conn, [job.position for job in jobs], self._table)
 
     def mend(self, conn: psycopg.Connection[Any]) -> int:
         """Set queues going whose head somebody has deleted by hand; say how many there were.
@@ -354,7 +356,7 @@ class DurableInbox:
         Reads every waiting row. Nothing but deleting or changing rows by hand makes it necessary.
         """
         count = cursor_of(conn).execute(
-            tables.compose("durable_mend", self._table), {"consumer": self.name}, prepare=False
+            job_tables.compose("durable_mend", self._table), {"consumer": self.name}, prepare=False
         )
         self._putting.wake(conn)
         return count.rowcount

@@ -14,11 +14,11 @@ import psycopg
 from psycopg import errors
 from uuid_utils.compat import uuid7
 
-from outbox_consumers.dead_letter import Trouble, event_of, row
-from outbox_consumers.durable import tables
 from outbox_consumers.errors import InboxUnusable, UsageError
 from outbox_consumers.event import Event
-from outbox_consumers.inbox import PackedIds, cursor_of
+from outbox_consumers.failures.dead_letter import Trouble, event_of, row
+from outbox_consumers.inbox import job_tables
+from outbox_consumers.inbox.claims import PackedIds, cursor_of
 
 PRIORITIES: Final = range(-32768, 32768)  # smallint
 _LONGEST_QUEUE: Final = 256  # an index entry holds 2,700 bytes at most; a key may be longer
@@ -112,9 +112,9 @@ class Putting:
         self._notifies = notify
         self._consumer = consumer
         self._table = table
-        self._channel = tables.channel(table, consumer)
-        self._put = tables.compose("durable_put", table)
-        self._notify = tables.compose("durable_notify", table)
+        self._channel = job_tables.channel(table, consumer)
+        self._put = job_tables.compose("durable_put", table)
+        self._notify = job_tables.compose("durable_notify", table)
 
     def put(
         self, conn: psycopg.Connection[Any], events: Sequence[Event], jobs: Sequence[Job] | None = None

@@ -17,12 +17,12 @@ import psycopg
 from psycopg import sql as composing
 
 from outbox_consumers import sql
-from outbox_consumers.durable import tables
 from outbox_consumers.durable.counters import WorkCounters
-from outbox_consumers.durable.hand import Hand, Running
+from outbox_consumers.durable.in_progress import Hand, Running
 from outbox_consumers.durable.queue import PURGE_AT_ONCE, Queue
 from outbox_consumers.durable.session import settings_of
-from outbox_consumers.session import Database
+from outbox_consumers.handlers.session import Database
+from outbox_consumers.inbox import job_tables
 
 log = logging.getLogger("outbox_consumers")
 
@@ -69,10 +69,10 @@ class Pulse:
         self._queue = queue
         self._counters = counters
         self._clock = clock
-        self._heartbeat = tables.compose("durable_heartbeat", table)
-        self._remove_dead = tables.compose("durable_remove_dead", table)
-        self._rescue = tables.compose("durable_rescue", table)
-        self._channel = tables.channel(table, self._consumer)
+        self._heartbeat = job_tables.compose("durable_heartbeat", table)
+        self._remove_dead = job_tables.compose("durable_remove_dead", table)
+        self._rescue = job_tables.compose("durable_rescue", table)
+        self._channel = job_tables.channel(table, self._consumer)
         self._thread = threading.Thread(target=self._run, name="outbox lease", daemon=True)
         self._stopped = threading.Event()
         self._woken = threading.Event()

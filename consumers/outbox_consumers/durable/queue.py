@@ -13,10 +13,10 @@ from typing import Any, Final
 import psycopg
 from psycopg.rows import dict_row
 
-from outbox_consumers.durable import tables
 from outbox_consumers.durable.jobs import Leased, leased
-from outbox_consumers.durable.lines import Lines
-from outbox_consumers.inbox import cursor_of
+from outbox_consumers.durable.key_order import Lines
+from outbox_consumers.inbox import job_tables
+from outbox_consumers.inbox.claims import cursor_of
 
 WAKE_AT_ONCE: Final = 1000
 PURGE_AT_ONCE: Final = 1000
@@ -32,15 +32,15 @@ class Queue:
     def __init__(self, consumer: str, table: str, keep: float) -> None:
         self._consumer = consumer
         self._keep = keep
-        self._lock_sorting = tables.compose("durable_lock_sorting", table)
-        self._wake = tables.compose("durable_wake", table)
-        self._take = tables.compose("durable_take", table)
-        self._finish = tables.compose("durable_finish_keeping" if keep else "durable_finish", table)
-        self._give_back = tables.compose("durable_give_back", table)
-        self._fail = tables.compose("durable_fail", table)
-        self._bury = tables.compose("durable_bury", table)
+        self._lock_sorting = job_tables.compose("durable_lock_sorting", table)
+        self._wake = job_tables.compose("durable_wake", table)
+        self._take = job_tables.compose("durable_take", table)
+        self._finish = job_tables.compose("durable_finish_keeping" if keep else "durable_finish", table)
+        self._give_back = job_tables.compose("durable_give_back", table)
+        self._fail = job_tables.compose("durable_fail", table)
+        self._bury = job_tables.compose("durable_bury", table)
         self._lines = Lines(consumer, table)
-        self._purge = tables.compose("durable_purge", table)
+        self._purge = job_tables.compose("durable_purge", table)
         self._lock_name = f"{table}/{consumer}"
 
     def sort(self, conn: psycopg.Connection[Any]) -> int:

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 from outbox_consumers.durable.session import LazyConnection
 from outbox_consumers.errors import UsageError
 from outbox_consumers.event import Event
-from outbox_consumers.routes import check_signature
-from outbox_consumers.upcasts import Upcast, Upcasts
+from outbox_consumers.handlers.routes import check_signature
+from outbox_consumers.handlers.upcasts import Upcast, Upcasts
 
 Handler: TypeAlias = Callable[..., Any]  # (conn, event), asynchronous or not
 

@@ -13,14 +13,8 @@ from typing import Any
 import psycopg
 
 from outbox_connectors.definition import Secret
-from outbox_consumers.handler_connection import HandlerConnection, HandlerCursor
-from outbox_consumers.session import (
-    Database,
-    Session,
-    Status,
-    _check,
-    conninfo_of,
-)
+from outbox_consumers.handlers.connection import HandlerConnection, HandlerCursor
+from outbox_consumers.handlers.session import Database, Session, Status, _check, conninfo_of
 
 
 class LazyConnection(HandlerConnection):

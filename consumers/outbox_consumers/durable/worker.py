@@ -23,10 +23,8 @@ from typing import Final
 import psycopg
 from psycopg import errors
 
-from outbox_consumers.dead_letter import describe, storable
-from outbox_consumers.durable import tables
 from outbox_consumers.durable.counters import WorkCounters
-from outbox_consumers.durable.hand import Hand, Running
+from outbox_consumers.durable.in_progress import Hand, Running
 from outbox_consumers.durable.jobs import Leased, missing
 from outbox_consumers.durable.lease import Lease, Pulse
 from outbox_consumers.durable.queue import Queue
@@ -34,10 +32,12 @@ from outbox_consumers.durable.routes import Route, Routes
 from outbox_consumers.durable.session import LazyConnection, WorkerSession
 from outbox_consumers.errors import ReadOnlyDatabase, Reject, Skip
 from outbox_consumers.event import about
-from outbox_consumers.inbox import cursor_of
-from outbox_consumers.outage import Outside
-from outbox_consumers.retry import TRANSIENT, RetryStrategy, is_transient
-from outbox_consumers.session import Database, Status
+from outbox_consumers.failures.dead_letter import describe, storable
+from outbox_consumers.handlers.retry import TRANSIENT, RetryStrategy, is_transient
+from outbox_consumers.handlers.session import Database, Status
+from outbox_consumers.inbox import job_tables
+from outbox_consumers.inbox.claims import cursor_of
+from outbox_consumers.loop.outage import Outside
 
 log = logging.getLogger("outbox_consumers")
 
@@ -76,8 +76,8 @@ class Worker:
         self._queue = Queue(database.consumer, database.table, settings.keep)
         self._hand = Hand()
         self.pulse = Pulse(database, settings.lease, self._hand, self._queue, counters, outside.clock)
-        self._register = tables.compose("durable_register", database.table)
-        self._leave = tables.compose("durable_leave", database.table)
+        self._register = job_tables.compose("durable_register", database.table)
+        self._leave = job_tables.compose("durable_leave", database.table)
         self._worker = self._former = 0  # the latter until it is known to be removed
         self._registered: LazyConnection | None = None
         self._group: list[Leased] = []  # handled in the open transaction of quick handlers

@@ -10,7 +10,7 @@ import click
 
 from outbox_connectors.errors import UsageError
 from outbox_consumers import Consumer, application
-from outbox_consumers.json_log import JsonLines
+from outbox_consumers.processes.json_log import JsonLines
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 
 

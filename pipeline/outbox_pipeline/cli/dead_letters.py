@@ -12,8 +12,8 @@ import psycopg
 
 from outbox_connectors.definition import Secret
 from outbox_connectors.errors import Failed, UsageError
-from outbox_consumers import dead_letter, given_up
-from outbox_consumers.inbox import DEFAULT_TABLE, inbox_missing
+from outbox_consumers.failures import administration, dead_letter
+from outbox_consumers.inbox.claims import DEFAULT_TABLE, inbox_missing
 from outbox_pipeline import postgres
 from outbox_pipeline.cli import Invocation, outbox_dead_letters, output, pass_invocation
 
@@ -127,7 +127,7 @@ def redrive(
     with _session(dsn, "redrive") as conn, conn.transaction():
         found = _find(conn, wanted, table)
         if not dry_run and found:
-            given_up.redrive(conn, found, table, rate)
+            administration.redrive(conn, found, table, rate)
     _say(invocation, found, "redriven", dry_run)
 
 
@@ -146,7 +146,7 @@ def discard(
             if not yes:
                 click.confirm(f"Discard {len(found)} dead letters for good?", abort=True, err=True)
             with conn.transaction():
-                given_up.discard(conn, found, table)
+                administration.discard(conn, found, table)
     _say(invocation, found, "discarded", dry_run)
 
 
@@ -156,7 +156,7 @@ def _session(dsn: str, verb: str) -> psycopg.Connection:
 
 def _find(conn: psycopg.Connection, wanted: dead_letter.Wanted, table: str) -> list[dict[str, Any]]:
     try:
-        return given_up.find(conn, wanted, table)
+        return administration.find(conn, wanted, table)
     except psycopg.errors.UndefinedTable:
         raise inbox_missing(f"{table}_dead_letter") from None
     except psycopg.errors.InsufficientPrivilege as error:

@@ -11,8 +11,8 @@ import pytest
 from outbox_consumers import Consumer, Event
 from outbox_consumers.application import load
 from outbox_consumers.errors import UsageError
-from outbox_consumers.handler_connection import ends_transaction
-from outbox_consumers.inbox import PackedIds, first_occurrences
+from outbox_consumers.handlers.connection import ends_transaction
+from outbox_consumers.inbox.claims import PackedIds, first_occurrences
 
 
 def app() -> Consumer:

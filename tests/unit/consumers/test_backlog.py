@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from confluent_kafka import Message
 
-from outbox_consumers.backlog import Backlog
-from outbox_consumers.dead_letter import Trouble
+from outbox_consumers.failures.dead_letter import Trouble
+from outbox_consumers.loop.backlog import Backlog
 
 
 def record(partition: int, offset: int) -> Message:

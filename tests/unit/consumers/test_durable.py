@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from uuid_utils.compat import uuid7
 
 from outbox_consumers import Event
-from outbox_consumers.durable import DurableInbox, Job, tables
-from outbox_consumers.durable.hand import Hand, Running
+from outbox_consumers.durable import DurableInbox, Job
+from outbox_consumers.durable.in_progress import Hand, Running
 from outbox_consumers.durable.jobs import Leased, columns, queue_of
-from outbox_consumers.durable.lines import places
+from outbox_consumers.durable.key_order import places
 from outbox_consumers.durable.routes import Route
 from outbox_consumers.errors import UsageError
+from outbox_consumers.inbox import job_tables
 
 
 def leased(position: int) -> Leased:
@@ -169,8 +170,8 @@ def test_a_job_is_overdue_after_its_limit_only() -> None:
 
 def test_names_of_indexes_are_never_cut() -> None:
     one, other = "s." + "x" * 60 + "1", "s." + "x" * 60 + "2"
-    names = [*tables.index_names(one), *tables.index_names(other), *tables.index_names("inbox")]
+    names = [*job_tables.index_names(one), *job_tables.index_names(other), *job_tables.index_names("inbox")]
     assert len(names) == len(set(names))
     assert all(len(name.encode()) < 64 for name in names)
-    assert tables.index_names("inbox")[0] == "inbox_job_ready"
-    assert len(tables.channel("x" * 100, "y" * 100)) < 64
+    assert job_tables.index_names("inbox")[0] == "inbox_job_ready"
+    assert len(job_tables.channel("x" * 100, "y" * 100)) < 64

@@ -11,7 +11,7 @@ import pytest
 PROGRAM = """
 import os, signal, sys, threading, time
 from pathlib import Path
-from outbox_consumers import fleet
+from outbox_consumers.processes import fleet
 from outbox_consumers.errors import Failed, ReadOnlyDatabase, Unreachable
 from outbox_consumers.health import Shown
 
@@ -85,7 +85,7 @@ def test_who_takes_the_place_of_a_dead_one_may_find_the_servers_gone(
 
 SLOW_START = """
 import random, threading, time
-from outbox_consumers import fleet
+from outbox_consumers.processes import fleet
 
 told = threading.Event()
 random.seed = lambda: time.sleep(1.0)  # the first thing that a child does: it has no handler yet

@@ -9,7 +9,7 @@ import pytest
 from uuid_utils.compat import uuid7
 
 from outbox_consumers.errors import RefusedWindow
-from outbox_consumers.retention import Partition, day_of, first_id, is_stale, plan, window_of
+from outbox_consumers.inbox.retention import Partition, day_of, first_id, is_stale, plan, window_of
 
 NOW = datetime(2026, 3, 10, 15, 30, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -8,7 +8,7 @@ from psycopg import errors
 
 from outbox_consumers import RetryStrategy
 from outbox_consumers.errors import ReadOnlyDatabase, UsageError
-from outbox_consumers.retry import is_transient
+from outbox_consumers.handlers.retry import is_transient
 
 
 def test_the_wait_grows_to_its_limit() -> None:

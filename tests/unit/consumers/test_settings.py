@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from outbox_consumers.errors import RefusedSetting, UsageError
-from outbox_consumers.settings import checked, poll_budget, quiet
+from outbox_consumers.loop.kafka_settings import checked, poll_budget, quiet
 
 BROKER = {"bootstrap.servers": "h:1"}
 

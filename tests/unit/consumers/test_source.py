@@ -7,8 +7,8 @@ import math
 import pytest
 from confluent_kafka import KafkaError
 
-from outbox_consumers.counters import Counters
-from outbox_consumers.source import CommitWatch, Source
+from outbox_consumers.loop.group_member import CommitWatch, Source
+from outbox_consumers.processes.counters import Counters
 
 
 def test_offsets_that_wait_too_long_are_noticed_until_a_commit() -> None:

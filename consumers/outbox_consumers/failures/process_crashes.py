@@ -18,7 +18,7 @@ import psycopg
 
 from outbox_consumers import sql
 from outbox_consumers.event import Event
-from outbox_consumers.inbox import PackedIds, cursor_of
+from outbox_consumers.inbox.claims import PackedIds, cursor_of
 
 log = logging.getLogger("outbox_consumers")
 

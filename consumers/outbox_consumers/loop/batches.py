@@ -9,13 +9,13 @@ from typing import Any, Final
 import psycopg
 from confluent_kafka import Message
 
-from outbox_consumers.counters import Counters
 from outbox_consumers.errors import BatchNotCommitted, Failed
 from outbox_consumers.event import Event
-from outbox_consumers.inbox import Claims
-from outbox_consumers.reading import Reader
-from outbox_consumers.session import Session
-from outbox_consumers.source import Source, partition_of
+from outbox_consumers.handlers.session import Session
+from outbox_consumers.inbox.claims import Claims
+from outbox_consumers.loop.event_reader import Reader
+from outbox_consumers.loop.group_member import Source, partition_of
+from outbox_consumers.processes.counters import Counters
 
 ROUNDS: Final = 3
 POLL_SECONDS: Final = 0.25

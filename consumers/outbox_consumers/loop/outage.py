@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from outbox_consumers.counters import Counters
-from outbox_consumers.retry import TRANSIENT, is_transient
-from outbox_consumers.session import Session
+from outbox_consumers.handlers.retry import TRANSIENT, is_transient
+from outbox_consumers.handlers.session import Session
+from outbox_consumers.processes.counters import Counters
 
 log = logging.getLogger("outbox_consumers")
 

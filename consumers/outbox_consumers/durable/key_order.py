@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import psycopg
 
-from outbox_consumers.durable import tables
-from outbox_consumers.inbox import cursor_of
+from outbox_consumers.inbox import job_tables
+from outbox_consumers.inbox.claims import cursor_of
 
 SORT_AT_ONCE: Final = 2000
 
@@ -55,12 +55,12 @@ class Lines:
 
     def __init__(self, consumer: str, table: str) -> None:
         self._consumer = consumer
-        self._read_new = tables.compose("durable_read_new", table)
-        self._find_heads = tables.compose("durable_find_heads", table)
-        self._hold_heads = tables.compose("durable_hold_heads", table)
-        self._let_wait = tables.compose("durable_let_wait", table)
-        self._make_heads = tables.compose("durable_make_heads", table)
-        self._advance = tables.compose("durable_advance", table)
+        self._read_new = job_tables.compose("durable_read_new", table)
+        self._find_heads = job_tables.compose("durable_find_heads", table)
+        self._hold_heads = job_tables.compose("durable_hold_heads", table)
+        self._let_wait = job_tables.compose("durable_let_wait", table)
+        self._make_heads = job_tables.compose("durable_make_heads", table)
+        self._advance = job_tables.compose("durable_advance", table)
 
     def sort(self, conn: psycopg.Connection[Any]) -> int:
         """Put new jobs in line and say how many there were. The caller is the only one who does so."""

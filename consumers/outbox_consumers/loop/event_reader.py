@@ -20,12 +20,12 @@ from outbox_connectors.record_headers import (
     give_up_headers,
     read_headers,
 )
-from outbox_consumers.counters import Counters
 from outbox_consumers.errors import UntypedRecords
 from outbox_consumers.event import Event, about
+from outbox_consumers.handlers.routes import REJECT_UNREADABLE, Route, Routes
 from outbox_consumers.identity import ID_HEADER, NIL, TYPE_HEADER, Naming, packed_uuid, type_of
-from outbox_consumers.retention import is_stale
-from outbox_consumers.routes import REJECT_UNREADABLE, Route, Routes
+from outbox_consumers.inbox.retention import is_stale
+from outbox_consumers.processes.counters import Counters
 
 log = logging.getLogger("outbox_consumers")
 

@@ -9,8 +9,8 @@ import psycopg
 from psycopg import errors
 from psycopg.rows import tuple_row
 
-from outbox_consumers.durable import tables
 from outbox_consumers.durable.jobs import missing
+from outbox_consumers.inbox import job_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ def states(
     """Count jobs by consumer and state. Reads every row. Raises InboxUnusable without a table."""
     cursor = psycopg.Cursor(conn, row_factory=tuple_row)
     try:
-        cursor.execute(tables.compose("durable_status", table), {"consumer": consumer})
+        cursor.execute(job_tables.compose("durable_status", table), {"consumer": consumer})
     except errors.UndefinedTable:
         raise missing(table) from None
     found: dict[str, dict[str, Count]] = {}
@@ -39,4 +39,4 @@ def states(
 def workers(conn: psycopg.Connection[Any], table: str) -> dict[str, int]:
     """Count the workers of each consumer whose lease holds."""
     cursor = psycopg.Cursor(conn, row_factory=tuple_row)
-    return dict(cursor.execute(tables.compose("durable_count_workers", table)).fetchall())
+    return dict(cursor.execute(job_tables.compose("durable_count_workers", table)).fetchall())

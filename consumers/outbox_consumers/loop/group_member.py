@@ -16,8 +16,8 @@ from typing import Any, Final, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from outbox_consumers.counters import Counters
 from outbox_consumers.errors import Failed, FencedConsumer, Unreachable
+from outbox_consumers.processes.counters import Counters
 
 log = logging.getLogger("outbox_consumers")
 

@@ -12,15 +12,15 @@ from typing import Any
 import psycopg
 from confluent_kafka import Message
 
-from outbox_consumers.counters import Counters
-from outbox_consumers.dead_letter import DeadLetters, Trouble
 from outbox_consumers.errors import Reject, Skip, TransactionEndedByHandler
 from outbox_consumers.event import Event, about
-from outbox_consumers.inbox import Claims
-from outbox_consumers.parked import Parked
-from outbox_consumers.reading import Reader
-from outbox_consumers.routes import Route
-from outbox_consumers.session import Session, Status
+from outbox_consumers.failures.dead_letter import DeadLetters, Trouble
+from outbox_consumers.failures.parked import Parked
+from outbox_consumers.handlers.routes import Route
+from outbox_consumers.handlers.session import Session, Status
+from outbox_consumers.inbox.claims import Claims
+from outbox_consumers.loop.event_reader import Reader
+from outbox_consumers.processes.counters import Counters
 
 log = logging.getLogger("outbox_consumers")
 

@@ -15,8 +15,8 @@ import psycopg
 from psycopg.rows import dict_row
 
 from outbox_consumers import sql
-from outbox_consumers.dead_letter import Trouble, describe, event_of, row
 from outbox_consumers.event import Event
+from outbox_consumers.failures.dead_letter import Trouble, describe, event_of, row
 
 _LONGEST_QUEUE: Final = 2000  # bytes; an index entry holds 2,700 at most, a key may be longer
 _UNTROUBLED: Final = Trouble()

@@ -11,9 +11,9 @@ from psycopg import AsyncConnection, Connection, Cursor
 
 from outbox_consumers.errors import Reject, UnknownEventType, UsageError
 from outbox_consumers.event import Event
-from outbox_consumers.handler_connection import HandlerConnection
-from outbox_consumers.retry import RetryStrategy
-from outbox_consumers.upcasts import Upcast, Upcasts
+from outbox_consumers.handlers.connection import HandlerConnection
+from outbox_consumers.handlers.retry import RetryStrategy
+from outbox_consumers.handlers.upcasts import Upcast, Upcasts
 
 Handler: TypeAlias = Callable[[Connection[Any], Event], object]
 CursorHandler: TypeAlias = Callable[[Cursor[Any], Event], object]

@@ -21,7 +21,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from outbox_connectors.record_headers import header_value
 from outbox_consumers.errors import Skip
 from outbox_consumers.event import Event
-from outbox_consumers.routes import Route
+from outbox_consumers.handlers.routes import Route
 
 Wrap: TypeAlias = Callable[[Route], Route]
 Handler: TypeAlias = Callable[..., Any]

@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 
 from confluent_kafka import Message
 
-from outbox_consumers.backlog import Backlog
-from outbox_consumers.counters import Counters
-from outbox_consumers.dead_letter import Trouble
-from outbox_consumers.deaths import MAX_DEATHS, Deaths, ProcessKiller
-from outbox_consumers.effects import Effects
 from outbox_consumers.errors import InboxUnusable, Stopped
 from outbox_consumers.event import Event, about
-from outbox_consumers.outage import Outage, Outside
-from outbox_consumers.retry import TRANSIENT, RetryStrategy, is_transient
-from outbox_consumers.routes import Route
-from outbox_consumers.session import Session
+from outbox_consumers.failures.dead_letter import Trouble
+from outbox_consumers.failures.process_crashes import MAX_DEATHS, Deaths, ProcessKiller
+from outbox_consumers.handlers.retry import TRANSIENT, RetryStrategy, is_transient
+from outbox_consumers.handlers.routes import Route
+from outbox_consumers.handlers.session import Session
+from outbox_consumers.loop.backlog import Backlog
+from outbox_consumers.loop.outage import Outage, Outside
+from outbox_consumers.loop.transaction import Effects
+from outbox_consumers.processes.counters import Counters
 
 log = logging.getLogger("outbox_consumers")
 

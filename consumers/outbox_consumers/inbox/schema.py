@@ -14,8 +14,8 @@ from psycopg.sql import Composable
 
 from outbox_consumers import sql
 from outbox_consumers.errors import InboxUnusable
-from outbox_consumers.inbox import DEFAULT_TABLE
-from outbox_consumers.retention import AHEAD, create_day
+from outbox_consumers.inbox.claims import DEFAULT_TABLE
+from outbox_consumers.inbox.retention import AHEAD, create_day
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from outbox_consumers import sql
 from outbox_consumers.errors import UndeclaredIds, UsageError
 from outbox_consumers.event import Event
 from outbox_consumers.identity import unscoped_id
-from outbox_consumers.inbox import Claims, PackedIds
-from outbox_consumers.reading import Seen
+from outbox_consumers.inbox.claims import Claims, PackedIds
+from outbox_consumers.loop.event_reader import Seen
 
 
 def checked_topics(topics: Sequence[str] | None) -> tuple[str, ...] | None:

@@ -11,9 +11,9 @@ import psycopg
 
 from outbox_consumers.errors import Reject, Skip
 from outbox_consumers.event import Event
-from outbox_consumers.inbox import claim
-from outbox_consumers.parked import queue_of
-from outbox_consumers.routes import Route, Routes
+from outbox_consumers.failures.parked import queue_of
+from outbox_consumers.handlers.routes import Route, Routes
+from outbox_consumers.inbox.claims import claim
 
 
 @dataclass(slots=True)

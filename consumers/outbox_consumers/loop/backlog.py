@@ -12,8 +12,8 @@ from typing import Final
 
 from confluent_kafka import Message
 
-from outbox_consumers.dead_letter import Trouble
-from outbox_consumers.source import Partition, partition_of
+from outbox_consumers.failures.dead_letter import Trouble
+from outbox_consumers.loop.group_member import Partition, partition_of
 
 NONE: Final = Trouble()
 

@@ -11,8 +11,8 @@ from psycopg import sql as composing
 from psycopg.rows import tuple_row
 
 from outbox_consumers import sql
-from outbox_consumers.inbox import DEFAULT_TABLE
-from outbox_consumers.schema import Step
+from outbox_consumers.inbox.claims import DEFAULT_TABLE
+from outbox_consumers.inbox.schema import Step
 
 # What each index is for, and the statement that makes it.
 INDEXES: Final = {

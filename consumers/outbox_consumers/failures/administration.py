@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import psycopg
 
-from outbox_consumers import dead_letter
-from outbox_consumers.dead_letter import Wanted
-from outbox_consumers.durable import dead, tables
+from outbox_consumers.failures import dead_jobs, dead_letter
+from outbox_consumers.failures.dead_letter import Wanted
+from outbox_consumers.inbox import job_tables
 
 EVENT: Final = "event"
 JOB: Final = "job"
@@ -18,8 +18,8 @@ JOB: Final = "job"
 def find(conn: psycopg.Connection[Any], wanted: Wanted, table: str) -> list[dict[str, Any]]:
     """Read what was given up, the oldest first; `kind` says whether it is an event or a job."""
     found = [{"kind": EVENT} | letter for letter in dead_letter.find(conn, wanted, table)]
-    if not tables.missing(conn, table):
-        found += [{"kind": JOB} | job for job in dead.find(conn, wanted, table)]
+    if not job_tables.missing(conn, table):
+        found += [{"kind": JOB} | job for job in dead_jobs.find(conn, wanted, table)]
         found.sort(key=lambda one: one["last_failed_at"])
     return found[: wanted.limit]
 
@@ -35,7 +35,7 @@ def redrive(
     if letters:
         dead_letter.redrive(conn, letters, table, rate)
     if jobs:
-        dead.redrive(conn, jobs, table, rate)
+        dead_jobs.redrive(conn, jobs, table, rate)
 
 
 def discard(conn: psycopg.Connection[Any], found: Sequence[dict[str, Any]], table: str) -> None:
@@ -44,7 +44,7 @@ def discard(conn: psycopg.Connection[Any], found: Sequence[dict[str, Any]], tabl
     if letters:
         dead_letter.discard(conn, letters, table)
     if jobs:
-        dead.discard(conn, jobs, table)
+        dead_jobs.discard(conn, jobs, table)
 
 
 def _positions(found: Sequence[dict[str, Any]]) -> tuple[list[int], list[int]]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from outbox_consumers.counters import Counters
-from outbox_consumers.dead_letter import Trouble, describe
-from outbox_consumers.effects import Books
 from outbox_consumers.errors import Reject, Skip, SwallowedDatabaseError
 from outbox_consumers.event import about
-from outbox_consumers.parked import ParkedEvent
-from outbox_consumers.retry import TRANSIENT, RetryStrategy, is_transient
-from outbox_consumers.routes import Route, Routes
-from outbox_consumers.session import Session, Status
+from outbox_consumers.failures.dead_letter import Trouble, describe
+from outbox_consumers.failures.parked import ParkedEvent
+from outbox_consumers.handlers.retry import TRANSIENT, RetryStrategy, is_transient
+from outbox_consumers.handlers.routes import Route, Routes
+from outbox_consumers.handlers.session import Session, Status
+from outbox_consumers.loop.transaction import Books
+from outbox_consumers.processes.counters import Counters
 
 log = logging.getLogger("outbox_consumers")
 

@@ -23,8 +23,8 @@ from outbox_consumers.errors import (
     Unreachable,
     UsageError,
 )
-from outbox_consumers.handler_connection import HandlerConnection, HandlerCursor, not_yours
-from outbox_consumers.inbox import cursor_of, inbox_missing
+from outbox_consumers.handlers.connection import HandlerConnection, HandlerCursor, not_yours
+from outbox_consumers.inbox.claims import cursor_of, inbox_missing
 
 log = logging.getLogger("outbox_consumers")
 

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from outbox_connectors.errors import Unreachable
 from outbox_connectors.http_port import REQUEST_SECONDS, HttpPort
-from outbox_consumers.counters import Counters
+from outbox_consumers.processes.counters import Counters
 
 # Counters that say what became of an event; the others are counts of their own.
 _OUTCOMES: Final = (

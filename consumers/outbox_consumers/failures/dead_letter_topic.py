@@ -14,9 +14,9 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox_connectors.record_headers import Headers
-from outbox_consumers.dead_letter import MAX_ERROR_CHARACTERS, Trouble
 from outbox_consumers.errors import NotDelivered
 from outbox_consumers.event import Event
+from outbox_consumers.failures.dead_letter import MAX_ERROR_CHARACTERS, Trouble
 from outbox_consumers.identity import LETTER_ID_HEADER
 
 DELIVERY_SECONDS: Final = 5.0

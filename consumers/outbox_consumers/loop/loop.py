@@ -23,19 +23,19 @@ from typing import Final, TypeAlias
 import psycopg
 from confluent_kafka import Message
 
-from outbox_consumers.backlog import NONE, Backlog
-from outbox_consumers.counters import Counters
-from outbox_consumers.deaths import Deaths, ProcessKiller
-from outbox_consumers.drain import Drain
-from outbox_consumers.effects import Effects
 from outbox_consumers.errors import InboxUnusable, NotDelivered, ReadOnlyDatabase, Stopped
 from outbox_consumers.event import Event
-from outbox_consumers.health import State
-from outbox_consumers.outage import Outage, Outside
-from outbox_consumers.retry import RetryStrategy, is_transient
-from outbox_consumers.session import Session
-from outbox_consumers.singles import Singles
-from outbox_consumers.source import Partition, Source, partition_of
+from outbox_consumers.failures.process_crashes import Deaths, ProcessKiller
+from outbox_consumers.handlers.retry import RetryStrategy, is_transient
+from outbox_consumers.handlers.session import Session
+from outbox_consumers.loop.backlog import NONE, Backlog
+from outbox_consumers.loop.group_member import Partition, Source, partition_of
+from outbox_consumers.loop.one_by_one import Singles
+from outbox_consumers.loop.outage import Outage, Outside
+from outbox_consumers.loop.transaction import Effects
+from outbox_consumers.loop.unpark import Drain
+from outbox_consumers.processes.counters import Counters
+from outbox_consumers.processes.health import State
 
 log = logging.getLogger("outbox_consumers")
 

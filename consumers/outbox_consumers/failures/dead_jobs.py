@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from outbox_consumers.dead_letter import Wanted, event_of, values_of
-from outbox_consumers.durable import tables
 from outbox_consumers.event import Event
-from outbox_consumers.inbox import cursor_of
+from outbox_consumers.failures.dead_letter import Wanted, event_of, values_of
+from outbox_consumers.inbox import job_tables
+from outbox_consumers.inbox.claims import cursor_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def dead_job(found: dict[str, Any]) -> DeadJob:
 def find(conn: psycopg.Connection[Any], wanted: Wanted, table: str) -> list[dict[str, Any]]:
     """Read dead jobs, the longest dead first, in the columns that dead letters have."""
     cursor = psycopg.Cursor(conn, row_factory=dict_row)
-    return cursor.execute(tables.compose("durable_list_dead", table), values_of(wanted)).fetchall()
+    return cursor.execute(job_tables.compose("durable_list_dead", table), values_of(wanted)).fetchall()
 
 
 def redrive(conn: psycopg.Connection[Any], positions: Sequence[int], table: str, rate: float = 0) -> int:
@@ -52,10 +52,10 @@ def redrive(conn: psycopg.Connection[Any], positions: Sequence[int], table: str,
     `rate` is how many become due per second, 0 for all at once. Commits when the connection does.
     """
     values = {"positions": list(positions), "interval": 1 / rate if rate else 0}
-    return cursor_of(conn).execute(tables.compose("durable_redrive", table), values).rowcount
+    return cursor_of(conn).execute(job_tables.compose("durable_redrive", table), values).rowcount
 
 
 def discard(conn: psycopg.Connection[Any], positions: Sequence[int], table: str) -> int:
     """Forget dead jobs for good; say how many there were. Their ids stay claimed."""
     values = {"positions": list(positions)}
-    return cursor_of(conn).execute(tables.compose("durable_discard", table), values).rowcount
+    return cursor_of(conn).execute(job_tables.compose("durable_discard", table), values).rowcount

@@ -1,0 +1,1 @@
+"""How a handler is called: its route, its connection and session, retries, payload versions, traces."""

@@ -1,0 +1,1 @@
+"""The processes of an application: how many, their health and counters, and their log."""
