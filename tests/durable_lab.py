@@ -24,14 +24,14 @@ from uuid_utils.compat import uuid7
 
 from outbox_consumers import Event, RetryStrategy
 from outbox_consumers.durable import DurableInbox, Job, steps
-from outbox_consumers.durable.jobs import Putting
-from outbox_consumers.durable.lease import Pulse
+from outbox_consumers.durable.jobs import JobWriter
+from outbox_consumers.durable.lease import LeaseRenewal
 from outbox_consumers.durable.queue import Queue
 from outbox_consumers.durable.session import WorkerSession
-from outbox_consumers.durable.worker import Worker
-from outbox_consumers.handlers.session import Session
+from outbox_consumers.durable.worker import JobWorker
+from outbox_consumers.handlers.session import ConsumerSession
 from outbox_consumers.inbox import schema
-from outbox_consumers.loop.group_member import Source
+from outbox_consumers.loop.group_member import GroupMember
 from waiting import PATIENCE_SECONDS, until
 
 QUICK: Final = RetryStrategy(wait=0.05, exponential_wait=0)
@@ -199,13 +199,13 @@ def finish(lab: Lab, durable: DurableInbox, workers: int = 1) -> None:
 
 
 @contextmanager
-def working(durable: DurableInbox, workers: int = 1) -> Iterator[Sequence[Worker]]:
+def working(durable: DurableInbox, workers: int = 1) -> Iterator[Sequence[JobWorker]]:
     """Run workers in threads while the block runs; what they raise comes out here."""
     failures: list[BaseException] = []
     stop = threading.Event()
     made = [durable._worker(f"thread-{number}", kill=False) for number in range(workers)]
 
-    def run(worker: Worker) -> None:
+    def run(worker: JobWorker) -> None:
         try:
             worker.run(stop.is_set)
         except BaseException as error:
@@ -284,7 +284,7 @@ def work_by_plan(dsn: str, plan: dict[str, Any], log: Path) -> None:
         fuse.after("effect")
 
     if plan.get("mute"):
-        Pulse._beat = lambda self, conn: None  # type: ignore[method-assign]  # a lease nobody extends
+        LeaseRenewal._beat = lambda self, conn: None  # type: ignore[method-assign]  # a lease nobody extends
     if plan.get("receive"):
         durable.receive()
     elif plan.get("fleet"):
@@ -313,11 +313,11 @@ def arm(fuse: Fuse) -> None:
     tap(Queue, "finish", finished)
     tap(Queue, "fail", lambda self, result: fuse.after("fail"))
     tap(WorkerSession, "commit", committed)
-    tap(Worker, "_take", taken)
-    tap(Worker, "_flush_handled", lambda self, result: fuse.after("flush"))
-    tap(Putting, "put", lambda self, result: fuse.after("put"))
-    tap(Session, "commit", lambda self, result: fuse.after("received"))
-    tap(Source, "store", lambda self, result: fuse.after("store"))
+    tap(JobWorker, "_take", taken)
+    tap(JobWorker, "_flush_handled", lambda self, result: fuse.after("flush"))
+    tap(JobWriter, "put", lambda self, result: fuse.after("put"))
+    tap(ConsumerSession, "commit", lambda self, result: fuse.after("received"))
+    tap(GroupMember, "store", lambda self, result: fuse.after("store"))
 
 
 def tap(owner: type, name: str, listen: Callable[[object, object], None]) -> None:

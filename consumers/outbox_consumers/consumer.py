@@ -21,10 +21,10 @@ from outbox_connectors.definition import Secret
 from outbox_connectors.signals import Stopping
 from outbox_consumers.errors import UsageError
 from outbox_consumers.event import Event
-from outbox_consumers.failures.dead_letter import DeadLetterLimit, DeadLetters, Limiter
-from outbox_consumers.failures.dead_letter_topic import LetterTopic
+from outbox_consumers.failures.dead_letter import DeadLetterLimit, DeadLetterLimiter, DeadLetters
+from outbox_consumers.failures.dead_letter_topic import DeadLetterTopic
 from outbox_consumers.failures.parked import Parked
-from outbox_consumers.failures.process_crashes import Deaths
+from outbox_consumers.failures.process_crashes import ProcessCrashes
 from outbox_consumers.handlers.retry import RetryStrategy
 from outbox_consumers.handlers.routes import (
     AsyncBatchHandler,
@@ -39,26 +39,26 @@ from outbox_consumers.handlers.routes import (
     Unknown,
     Untyped,
 )
-from outbox_consumers.handlers.session import Database, Session, located
+from outbox_consumers.handlers.session import ConsumerSession, Database, located
 from outbox_consumers.handlers.upcasts import Upcast
-from outbox_consumers.identity import ID_HEADER, TYPE_HEADER, Naming
+from outbox_consumers.identity import ID_HEADER, TYPE_HEADER, IdentityRules
 from outbox_consumers.inbox import retention
 from outbox_consumers.inbox.claims import DEFAULT_TABLE, Inbox
 from outbox_consumers.loop import trial
 from outbox_consumers.loop.batches import Batches
-from outbox_consumers.loop.event_reader import Reader
-from outbox_consumers.loop.group_member import Source
+from outbox_consumers.loop.event_reader import EventReader
+from outbox_consumers.loop.group_member import GroupMember
 from outbox_consumers.loop.kafka_settings import Start, checked, poll_budget
-from outbox_consumers.loop.loop import Loop, Pace
-from outbox_consumers.loop.outage import Outside
+from outbox_consumers.loop.loop import Loop, LoopSettings
+from outbox_consumers.loop.outage import Clock
 from outbox_consumers.loop.topic_retention import retentions
-from outbox_consumers.loop.transaction import Books, Effects
+from outbox_consumers.loop.transaction import EventTransaction, Stores
 from outbox_consumers.loop.trial import Result
-from outbox_consumers.loop.unpark import Drain
+from outbox_consumers.loop.unpark import Unparker
 from outbox_consumers.loop.unscoped_ids import ScopedClaims, checked_topics
-from outbox_consumers.processes.counters import Counters
+from outbox_consumers.processes.counters import ConsumerCounters
 from outbox_consumers.processes.fleet import Address, Fleet, Role, fill
-from outbox_consumers.processes.health import Health, State, Watched
+from outbox_consumers.processes.health import Health, MonitoredConsumer, ProcessState
 
 log = logging.getLogger("outbox_consumers")
 
@@ -145,19 +145,19 @@ class Consumer:
             raise UsageError(f"batch_size={batch_size}: a batch holds at least one event")
         self.name = name
         self.topics = tuple(topics)
-        self.counters = Counters()
+        self.counters = ConsumerCounters()
         self._settings = checked(kafka, name=name, batch_size=batch_size, start=start)
         self._database = Database(Secret(dsn), name, table, lock_timeout, idle_timeout, pooler=pooler)
-        self._pace = Pace(batch_size, poll_budget(self._settings), retry or RetryStrategy())
+        self._pace = LoopSettings(batch_size, poll_budget(self._settings), retry or RetryStrategy())
         self._routes = Routes(unknown, stale, untyped)
-        self._naming = Naming(id_header, type_header, {} if id_scope is None else id_scope)
+        self._naming = IdentityRules(id_header, type_header, {} if id_scope is None else id_scope)
         self._unscoped_ids = checked_topics(unscoped_ids)
         self._commit_timeout = commit_timeout
         self._limit = dead_letter_limit or DeadLetterLimit()
         self._letter_topic = dead_letter
-        self._outside = Outside(time.monotonic, time.sleep, random.random)
+        self._outside = Clock(time.monotonic, time.sleep, random.random)
         self._stop = threading.Event()
-        self._state = State()
+        self._state = ProcessState()
 
     def __repr__(self) -> str:
         return f"<Consumer {self.name} of {', '.join(self.topics)}>"
@@ -267,8 +267,8 @@ class Consumer:
     def _consume(self) -> None:
         database = located(self._database)
         member, blind = uuid.uuid4(), database.pooler
-        deaths = Deaths(self.name, database.table, member, self._pace.batch_size, blind=blind)
-        session = Session(database, deaths.join)
+        deaths = ProcessCrashes(self.name, database.table, member, self._pace.batch_size, blind=blind)
+        session = ConsumerSession(database, deaths.join)
         session.open()
         source = self._source()
         loop = self._loop(source, session, deaths, database)
@@ -298,7 +298,7 @@ class Consumer:
         """
         self._stop.clear()
         database = located(self._database)
-        session = Session(database)
+        session = ConsumerSession(database)
         source, reader = self._source(), self._reader(self._routes)
         try:
             session.open()
@@ -319,29 +319,33 @@ class Consumer:
             source.close()
             session.close()
 
-    def _source(self) -> Source:
-        return Source(self._settings, self.topics, self.counters, self._commit_timeout, self._outside.clock)
+    def _source(self) -> GroupMember:
+        return GroupMember(
+            self._settings, self.topics, self.counters, self._commit_timeout, self._outside.clock
+        )
 
-    def _reader(self, routes: Routes) -> Reader:
-        return Reader(routes, self._naming, self.counters)
+    def _reader(self, routes: Routes) -> EventReader:
+        return EventReader(routes, self._naming, self.counters)
 
-    def _claims(self, database: Database, reader: Reader) -> ScopedClaims:
+    def _claims(self, database: Database, reader: EventReader) -> ScopedClaims:
         inbox = Inbox(self.name, database.table, database.begin)
         return ScopedClaims(inbox, self.name, database.table, self._unscoped_ids, reader.seen)
 
-    def _loop(self, source: Source, session: Session, deaths: Deaths, database: Database) -> Loop:
+    def _loop(
+        self, source: GroupMember, session: ConsumerSession, deaths: ProcessCrashes, database: Database
+    ) -> Loop:
         name, table = self.name, database.table
         copies = None
         if self._letter_topic:
-            copies = LetterTopic(self._settings, self._letter_topic, str(self._settings["group.id"]))
-        letters = DeadLetters(name, table, Limiter(self._limit), copies)
+            copies = DeadLetterTopic(self._settings, self._letter_topic, str(self._settings["group.id"]))
+        letters = DeadLetters(name, table, DeadLetterLimiter(self._limit), copies)
         window = functools.partial(retention.window_start, table=table)
         counters, outside = self.counters, self._outside
         routes = self._traced_routes()
         reader = self._reader(routes)
-        books = Books(self._claims(database, reader), letters, Parked(name, table), window)
-        effects = Effects(session, books, reader, counters)
-        drain = Drain(session, books, routes, counters, self._pace.retry, outside.chance)
+        books = Stores(self._claims(database, reader), letters, Parked(name, table), window)
+        effects = EventTransaction(session, books, reader, counters)
+        drain = Unparker(session, books, routes, counters, self._pace.retry, outside.chance)
         return Loop(source, session, effects, drain, deaths, self._pace, counters, self._state, outside)
 
     def _traced_routes(self) -> Routes:
@@ -366,10 +370,10 @@ class Consumer:
         return self.watched.health()
 
     @property
-    def watched(self) -> Watched:
+    def watched(self) -> MonitoredConsumer:
         """What `health.serving` shows of this consumer."""
         limit = 3 * self._pace.budget
-        return Watched(self.name, self.counters, self._state, limit, self._outside.clock)
+        return MonitoredConsumer(self.name, self.counters, self._state, limit, self._outside.clock)
 
     def window(self, keep: timedelta | None = None) -> timedelta | None:
         """Derive from the topics how long the inbox must remember; None: for ever.

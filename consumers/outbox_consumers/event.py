@@ -17,7 +17,15 @@ from confluent_kafka import Message
 from outbox_connectors.record import time_text
 from outbox_connectors.record_headers import Headers, header_value, read_headers
 from outbox_consumers.errors import UnreadablePayload
-from outbox_consumers.identity import ID_HEADER, TYPE_HEADER, USUAL, Naming, identify, position_id, type_of
+from outbox_consumers.identity import (
+    ID_HEADER,
+    TYPE_HEADER,
+    USUAL,
+    IdentityRules,
+    identify,
+    position_id,
+    type_of,
+)
 
 # What a record of ours that was read in a hurry has not been asked for yet.
 _NOT_READ: Final[Any] = object()
@@ -84,7 +92,7 @@ class Event:
         self.packed_id = packed
 
     @classmethod
-    def of(cls, message: Message, naming: Naming = USUAL) -> Event:
+    def of(cls, message: Message, naming: IdentityRules = USUAL) -> Event:
         """Make the event of a Kafka record without decoding more than its id and type. Raises nothing.
 
         A record whose headers cannot be read has no type, and the id of its position.

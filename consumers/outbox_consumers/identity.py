@@ -32,7 +32,7 @@ _BLANK: Final = b" \t\r\n\v\f\0"
 
 
 @dataclass(frozen=True, slots=True)
-class Naming:
+class IdentityRules:
     """Which headers carry an event's id and type, and within what an id that is no UUID is unique.
 
     `scope` is one name for all topics, or a name for each of some topics; a topic without one is a scope
@@ -64,7 +64,7 @@ class Naming:
         return self.scope if isinstance(self.scope, str) else self.scope.get(topic, topic)
 
 
-USUAL: Final = Naming()
+USUAL: Final = IdentityRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Identity:
     text: bytes = b""
 
 
-def identify(headers: Headers, position: tuple[str, int, int], naming: Naming) -> Identity:
+def identify(headers: Headers, position: tuple[str, int, int], naming: IdentityRules) -> Identity:
     """Say under which id a record is known. Never raises, whatever a stranger wrote."""
     text = header_value(headers, naming.id_header, 0)
     if text is None or says_nothing(text):
@@ -88,7 +88,7 @@ def identify(headers: Headers, position: tuple[str, int, int], naming: Naming) -
     return Identity(_letter_id(headers) or scoped_id(scope, text), own=True, text=text)
 
 
-def type_of(headers: Headers, naming: Naming) -> bytes | None:
+def type_of(headers: Headers, naming: IdentityRules) -> bytes | None:
     """Read the type as it stands in the record; None for a record that names none."""
     kind = header_value(headers, naming.type_header, 1)
     return kind if kind and kind.strip(_BLANK) else None

@@ -28,39 +28,39 @@ import psycopg
 from outbox_consumers import application
 from outbox_consumers.durable import DurableInbox
 from outbox_consumers.durable.queue import Queue
-from outbox_consumers.durable.routes import Route
-from outbox_consumers.durable.worker import Worker
+from outbox_consumers.durable.routes import JobRoute
+from outbox_consumers.durable.worker import JobWorker
 from outbox_consumers.failures.dead_letter import DeadLetters
 from outbox_consumers.failures.parked import Parked
 from outbox_consumers.handlers.connection import HandlerConnection, HandlerCursor
-from outbox_consumers.handlers.session import Session
+from outbox_consumers.handlers.session import ConsumerSession
 from outbox_consumers.inbox.claims import Inbox
-from outbox_consumers.loop.group_member import Source
-from outbox_consumers.loop.transaction import Effects
+from outbox_consumers.loop.group_member import GroupMember
+from outbox_consumers.loop.transaction import EventTransaction
 
 # step -> (class, method, kill before or after it). In the order of the loop.
 STEPS: Final[Mapping[str, tuple[type, str, str]]] = {
-    "fetched": (Source, "fetch", "after"),
-    "begun": (Session, "begin", "after"),
+    "fetched": (GroupMember, "fetch", "after"),
+    "begun": (ConsumerSession, "begin", "after"),
     "claimed": (Inbox, "claim", "after"),
-    "handled": (Effects, "_handle", "after"),
+    "handled": (EventTransaction, "_handle", "after"),
     "parked": (Parked, "park", "after"),
     "dead letter written": (DeadLetters, "add", "after"),
     "unparked": (Parked, "remove", "after"),
     "postponed": (Parked, "postpone", "after"),
-    "about to commit": (Session, "commit", "before"),
-    "committed": (Session, "commit", "after"),
-    "about to store": (Source, "store", "before"),
-    "stored": (Source, "store", "after"),
+    "about to commit": (ConsumerSession, "commit", "before"),
+    "committed": (ConsumerSession, "commit", "after"),
+    "about to store": (GroupMember, "store", "before"),
+    "stored": (GroupMember, "store", "after"),
 }
 # The same for a worker of a durable inbox.
 JOB_STEPS: Final[Mapping[str, tuple[type, str, str]]] = {
-    "job taken": (Worker, "_take", "after"),
-    "job worked": (Route, "call", "after"),
+    "job taken": (JobWorker, "_take", "after"),
+    "job worked": (JobRoute, "call", "after"),
     "job postponed": (Queue, "fail", "after"),
     "job dead": (Queue, "bury", "after"),
     "job about to commit": (Queue, "finish", "after"),
-    "job committed": (Worker, "_adapt", "before"),
+    "job committed": (JobWorker, "_adapt", "before"),
 }
 _MAY_BE_EMPTY: Final = ("_take", "fetch")  # and is no step then
 

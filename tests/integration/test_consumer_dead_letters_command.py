@@ -10,7 +10,12 @@ import pytest
 
 from fix_consumer import Bench, running
 from outbox_consumers import Event, Reject
-from outbox_consumers.failures.dead_letter import DeadLetterLimit, DeadLetters, Limiter, Trouble
+from outbox_consumers.failures.dead_letter import (
+    DeadLetterLimit,
+    DeadLetterLimiter,
+    DeadLetters,
+    FailureHistory,
+)
 from outbox_consumers.inbox.claims import cursor_of
 from outbox_pipeline.cli import main
 from waiting import until
@@ -46,8 +51,8 @@ def bury(bench: Bench, **event: Any) -> str:
     error = Reject(event.pop("error", "never"))
     made = Event(event.pop("type", "Placed"), {"n": 1}, id=uuid.uuid4(), **event)
     with bench.database.connect() as conn:
-        book = DeadLetters(consumer, "inbox", Limiter(DeadLetterLimit()), None)
-        book.add(cursor_of(conn), made, Trouble(3), error)
+        book = DeadLetters(consumer, "inbox", DeadLetterLimiter(DeadLetterLimit()), None)
+        book.add(cursor_of(conn), made, FailureHistory(3), error)
     return str(made.id)
 
 

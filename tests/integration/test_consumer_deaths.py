@@ -58,7 +58,7 @@ def test_an_event_that_kills_the_process_becomes_a_dead_letter(bench: Bench, tmp
     # Once unsuspecting, then with each attempt counted.
     assert codes == [-signal.SIGKILL] * 4 + [0]
     with bench.database.connect() as conn:
-        (letter,) = dead_letter.find(conn, dead_letter.Wanted(), "inbox")
+        (letter,) = dead_letter.find(conn, dead_letter.DeadLetterFilter(), "inbox")
     assert letter["event_id"] == bench.sent.pop(13)
     assert letter["error"] == "ProcessKiller: the process died 3 times while it handled this event"
     bench.applied_once()

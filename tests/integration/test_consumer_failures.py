@@ -47,7 +47,7 @@ def failing(bench: Bench, broken: Broken, on_failure: OnFailure, **settings: Any
 
 def letters(bench: Bench) -> list[dict[str, Any]]:
     with bench.database.connect() as conn:
-        return dead_letter.find(conn, dead_letter.Wanted(), "inbox")
+        return dead_letter.find(conn, dead_letter.DeadLetterFilter(), "inbox")
 
 
 def test_an_event_that_fails_too_often_becomes_a_dead_letter(bench: Bench) -> None:

@@ -44,7 +44,7 @@ def write(bench: Bench, *records: RawRecord) -> None:
 
 def letters(bench: Bench) -> list[dict[str, Any]]:
     with bench.database.connect() as conn:
-        return dead_letter.find(conn, dead_letter.Wanted(), "inbox")
+        return dead_letter.find(conn, dead_letter.DeadLetterFilter(), "inbox")
 
 
 def committed(bench: Bench) -> int:

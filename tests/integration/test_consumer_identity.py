@@ -224,7 +224,7 @@ def test_a_redriven_dead_letter_keeps_its_id(bench: Bench) -> None:
     again = bench.app()  # another scope
     again._routes = app._routes
     with bench.database.connect() as conn:
-        (letter,) = dead_letter.find(conn, dead_letter.Wanted(), "inbox")
+        (letter,) = dead_letter.find(conn, dead_letter.DeadLetterFilter(), "inbox")
         dead_letter.redrive(conn, [letter["position"]], "inbox", rate=0)
     with running(again):
         until(lambda: again.counters.unparked == 1)

@@ -152,7 +152,9 @@ def test_a_kill_after_any_step_loses_and_repeats_nothing(bench: Bench, tmp_path:
     assert [crash.step for crash in crashes if crash.killed] == list(STEPS)
     bench.applied_once()
     with bench.database.connect() as conn:
-        letters = [letter["event_id"] for letter in dead_letter.find(conn, dead_letter.Wanted(), "inbox")]
+        letters = [
+            letter["event_id"] for letter in dead_letter.find(conn, dead_letter.DeadLetterFilter(), "inbox")
+        ]
     assert sorted(letters) == sorted(rejected)
     bench.applied_in_order()
 

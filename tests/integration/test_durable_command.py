@@ -24,7 +24,12 @@ from fix_consumer import Bench
 from local_stack.ports import is_free
 from outbox_consumers import DurableInbox, Event, Job, Reject
 from outbox_consumers.durable import steps
-from outbox_consumers.failures.dead_letter import DeadLetterLimit, DeadLetters, Limiter, Trouble
+from outbox_consumers.failures.dead_letter import (
+    DeadLetterLimit,
+    DeadLetterLimiter,
+    DeadLetters,
+    FailureHistory,
+)
 from outbox_consumers.inbox import schema
 from outbox_consumers.inbox.claims import cursor_of
 from outbox_pipeline.cli import main
@@ -194,9 +199,9 @@ def test_dead_jobs_are_listed_redriven_and_discarded(lab: Lab, program: Program)
 
 def test_letters_and_jobs_stand_in_one_list(lab: Lab, program: Program) -> None:
     with psycopg.connect(lab.dsn) as conn:
-        book = DeadLetters("billing", "inbox", Limiter(DeadLetterLimit()), None)
+        book = DeadLetters("billing", "inbox", DeadLetterLimiter(DeadLetterLimit()), None)
         event = Event("Placed", {"n": 1}, id=uuid7())
-        book.add(cursor_of(conn), event, Trouble(1), Reject("an event"))
+        book.add(cursor_of(conn), event, FailureHistory(1), Reject("an event"))
     durable = durable_of(lab)
     with psycopg.connect(lab.dsn, autocommit=True) as conn:
         durable.put(conn, "Placed", {"n": -1})

@@ -19,7 +19,7 @@ from forms import sized
 from outbox_consumers import Event, Skip
 from outbox_consumers.durable import worker
 from outbox_consumers.durable.queue import Queue
-from outbox_consumers.loop.outage import Outside
+from outbox_consumers.loop.outage import Clock
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack
@@ -90,7 +90,7 @@ def test_what_waits_behind_a_slow_job_is_given_to_others(lab: Lab) -> None:
 
 def test_quick_handlers_share_transactions_until_one_fails(lab: Lab) -> None:
     durable = bare(lab.dsn, lease=3600)
-    durable._outside = Outside(lambda: 1.0, time.sleep, random.random)  # by this clock they are quick
+    durable._outside = Clock(lambda: 1.0, time.sleep, random.random)  # by this clock they are quick
 
     @durable.handler("Work", together=True, max_attempts=2)
     def work(conn: psycopg.Connection[Any], event: Event) -> None:

@@ -117,7 +117,7 @@ def test_events_from_before_the_window_go_where_the_consumer_wants_them(bench: B
         until(lambda: sum((app.counters.processed, app.counters.dead_letters, app.counters.skipped)) == 3)
     assert sorted(bench.effects()) == ([1, 2, 3] if stale == "process" else [2, 3])
     with bench.database.connect() as conn:
-        letters = dead_letter.find(conn, dead_letter.Wanted(), "inbox")
+        letters = dead_letter.find(conn, dead_letter.DeadLetterFilter(), "inbox")
     assert [letter["event_id"] for letter in letters] == ([old] if stale == "dead_letter" else [])
 
 
@@ -169,7 +169,7 @@ def test_an_inbox_of_the_earlier_layout_is_recognised(
 
 
 def test_maintenance_gives_way_to_a_busy_inbox(bench: Bench) -> None:
-    todo = retention.Plan(((NOW + 30 * DAY).date(),), (), datetime.min.replace(tzinfo=UTC))
+    todo = retention.RetentionPlan(((NOW + 30 * DAY).date(),), (), datetime.min.replace(tzinfo=UTC))
     with psycopg.connect(bench.dsn) as busy, bench.database.connect() as conn:
         claim(busy, "billing", [uuid7()])
         with pytest.raises(psycopg.errors.LockNotAvailable):

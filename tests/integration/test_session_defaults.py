@@ -22,7 +22,7 @@ from outbox_connectors.definition import Secret
 from outbox_consumers import Event
 from outbox_consumers.durable.lease import _connect as lease_session
 from outbox_consumers.durable.session import WorkerSession
-from outbox_consumers.handlers.session import Database, Session
+from outbox_consumers.handlers.session import ConsumerSession, Database
 from outbox_pipeline import fence, outbox, postgres, slots
 from outbox_pipeline.watch.sample import PostgresSample
 from outbox_pipeline.watch.take import Sampler
@@ -153,7 +153,7 @@ def test_a_job_may_take_longer_than_a_session_may_be_idle(lab: Lab) -> None:
 
 SILENT: dict[str, Callable[[Lab], psycopg.Connection[Any]]] = {
     "command": lambda lab: postgres.connect(Secret(lab.dsn), application_name="test"),
-    "consumer": lambda lab: Session(where(lab)).connection(),
+    "consumer": lambda lab: ConsumerSession(where(lab)).connection(),
     "worker": lambda lab: WorkerSession(where(lab)).connection(),
     "lease": lambda lab: lease_session(where(lab)),
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from outbox_consumers.durable.counters import WorkCounters
-from outbox_consumers.durable.lease import Pulse
+from outbox_consumers.durable.lease import LeaseRenewal
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,10 @@ class WorkerHealth:
     seconds_at_work: float  # of the job at hand
 
 
-class WatchedWorker:
+class MonitoredWorker:
     """What `health.serving` shows of one worker; `pulse` gives its lease once it has one."""
 
-    def __init__(self, name: str, counters: WorkCounters, pulse: Callable[[], Pulse | None]) -> None:
+    def __init__(self, name: str, counters: WorkCounters, pulse: Callable[[], LeaseRenewal | None]) -> None:
         self.name = name
         self._counters = counters
         self._pulse = pulse

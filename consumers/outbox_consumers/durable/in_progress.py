@@ -23,7 +23,7 @@ class Running:
     max_attempts: int
 
 
-class Hand:
+class JobsInProgress:
     """The jobs in hand. Each method is atomic: a job is run or given back, never both."""
 
     def __init__(self) -> None:

@@ -22,17 +22,17 @@ from outbox_consumers.consumer import Consumer
 from outbox_consumers.durable import counts
 from outbox_consumers.durable.counters import WorkCounters
 from outbox_consumers.durable.counts import Count
-from outbox_consumers.durable.health import WatchedWorker
-from outbox_consumers.durable.jobs import Job, Putting, missing
-from outbox_consumers.durable.lease import Lease, Pulse
-from outbox_consumers.durable.routes import DEFAULT_ATTEMPTS, Handler, Route, Routes
+from outbox_consumers.durable.health import MonitoredWorker
+from outbox_consumers.durable.jobs import Job, JobWriter, missing
+from outbox_consumers.durable.lease import Lease, LeaseRenewal
+from outbox_consumers.durable.routes import DEFAULT_ATTEMPTS, Handler, JobRoute, JobRoutes
 from outbox_consumers.durable.session import WorkerSession
-from outbox_consumers.durable.worker import Worker, WorkerSettings
+from outbox_consumers.durable.worker import JobWorker, WorkerSettings
 from outbox_consumers.errors import UsageError
 from outbox_consumers.event import Event
 from outbox_consumers.failures import dead_jobs
 from outbox_consumers.failures.dead_jobs import DeadJob
-from outbox_consumers.failures.dead_letter import Wanted
+from outbox_consumers.failures.dead_letter import DeadLetterFilter
 from outbox_consumers.handlers.retry import RetryStrategy
 from outbox_consumers.handlers.routes import Stale, Unknown, Untyped
 from outbox_consumers.handlers.session import Database, located
@@ -41,7 +41,7 @@ from outbox_consumers.identity import ID_HEADER, TYPE_HEADER
 from outbox_consumers.inbox import job_tables
 from outbox_consumers.inbox.claims import DEFAULT_TABLE, claim, cursor_of
 from outbox_consumers.loop.kafka_settings import Start
-from outbox_consumers.loop.outage import Outside
+from outbox_consumers.loop.outage import Clock
 from outbox_consumers.processes.fleet import Address, Fleet, Role
 
 H = TypeVar("H", bound=Handler)
@@ -116,12 +116,12 @@ class DurableInbox:
         self._grace = grace
         self._keep = keep
         self._database = Database(Secret(dsn), name, table, lock_timeout, idle_timeout=0)
-        self._routes = Routes()
-        self._putting = Putting(name, table, notify)
-        self._outside = Outside(time.monotonic, time.sleep, random.random)
+        self._routes = JobRoutes()
+        self._putting = JobWriter(name, table, notify)
+        self._outside = Clock(time.monotonic, time.sleep, random.random)
         self._stop = threading.Event()
         self._batch_size = batch_size
-        self._pulse: Pulse | None = None  # of the worker that this process is
+        self._pulse: LeaseRenewal | None = None  # of the worker that this process is
         self._receiver: Consumer | None = None
         if kafka is not None or topics:
             self._receiver = Consumer(
@@ -161,7 +161,7 @@ class DurableInbox:
             given = self._retry.max_attempts if max_attempts is None else max_attempts
             attempts = DEFAULT_ATTEMPTS if given is None else given
             upcasts = self._routes.upcasts.of(event_type)
-            self._routes.add(event_type, Route(function, attempts, timeout, together, version, upcasts))
+            self._routes.add(event_type, JobRoute(function, attempts, timeout, together, version, upcasts))
             if self._receiver is not None:
                 self._receive_too(self._receiver, event_type)
             return function
@@ -244,7 +244,7 @@ class DurableInbox:
         if workers < 1:
             raise UsageError(f"workers={workers}: at least one works")
         self._check()
-        shown = WatchedWorker(self.name, self.counters, lambda: self._pulse)
+        shown = MonitoredWorker(self.name, self.counters, lambda: self._pulse)
         worker = Role(self._work, self.stop, shown)
         roles = {f"worker-{number}": worker for number in range(1, workers + 1)}
         if self._receiver is not None:
@@ -288,13 +288,13 @@ class DurableInbox:
         self._pulse = worker.pulse
         worker.run(self._stop.is_set)
 
-    def _worker(self, name: str, kill: bool) -> Worker:
+    def _worker(self, name: str, kill: bool) -> JobWorker:
         settings = WorkerSettings(
             located(self._database), Lease(self._lease, self._grace, kill), self._retry, self._keep
         )
-        return Worker(name, settings, self._traced_routes(), self.counters, self._outside)
+        return JobWorker(name, settings, self._traced_routes(), self.counters, self._outside)
 
-    def _traced_routes(self) -> Routes:
+    def _traced_routes(self) -> JobRoutes:
         """Put spans around the handlers when the application has set up OpenTelemetry."""
         if "opentelemetry.trace" not in sys.modules:
             return self._routes
@@ -337,7 +337,7 @@ class DurableInbox:
         self, conn: psycopg.Connection[Any], *, event_type: str | None = None, limit: int | None = None
     ) -> list[DeadJob]:
         """List jobs that were given up, the longest dead first."""
-        wanted = Wanted(consumer=self.name, event_type=event_type, limit=limit)
+        wanted = DeadLetterFilter(consumer=self.name, event_type=event_type, limit=limit)
         return [dead_jobs.dead_job(found) for found in dead_jobs.find(conn, wanted, self._table)]
 
     def redrive(self, conn: psycopg.Connection[Any], jobs: Sequence[DeadJob]) -> int:

@@ -16,13 +16,13 @@ from uuid_utils.compat import uuid7
 
 from outbox_consumers.errors import InboxUnusable, UsageError
 from outbox_consumers.event import Event
-from outbox_consumers.failures.dead_letter import Trouble, event_of, row
+from outbox_consumers.failures.dead_letter import FailureHistory, event_of, row
 from outbox_consumers.inbox import job_tables
 from outbox_consumers.inbox.claims import PackedIds, cursor_of
 
 PRIORITIES: Final = range(-32768, 32768)  # smallint
 _LONGEST_QUEUE: Final = 256  # an index entry holds 2,700 bytes at most; a key may be longer
-_UNTROUBLED: Final = Trouble()
+_UNTROUBLED: Final = FailureHistory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def queue_of(event: Event) -> bytes | None:
     return queue if len(queue) <= _LONGEST_QUEUE else hashlib.sha256(queue).digest()
 
 
-class Putting:
+class JobWriter:
     """Puts jobs into the queue of one consumer, through any connection and in its transaction."""
 
     def __init__(self, consumer: str, table: str, notify: bool) -> None:

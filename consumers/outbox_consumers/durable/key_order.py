@@ -27,14 +27,14 @@ SORT_AT_ONCE: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class NewPlaces:
     """What becomes of new jobs, by position. Those in neither list stay new."""
 
     heads: list[int]
     behind: list[int]
 
 
-def places(new: Sequence[tuple[int, bytes]], heads: dict[bytes, int], held: set[int]) -> Places:
+def places(new: Sequence[tuple[int, bytes]], heads: dict[bytes, int], held: set[int]) -> NewPlaces:
     """Decide on new jobs, given in the order of their positions.
 
     `heads` are the queues that have a head, `held` the heads that cannot end before we commit.
@@ -47,10 +47,10 @@ def places(new: Sequence[tuple[int, bytes]], heads: dict[bytes, int], held: set[
             made[queue] = position
         elif head is None or head in held:
             behind.append(position)
-    return Places(list(made.values()), behind)
+    return NewPlaces(list(made.values()), behind)
 
 
-class Lines:
+class KeyQueues:
     """The queues of one consumer."""
 
     def __init__(self, consumer: str, table: str) -> None:

@@ -18,7 +18,7 @@ from psycopg import sql as composing
 
 from outbox_consumers import sql
 from outbox_consumers.durable.counters import WorkCounters
-from outbox_consumers.durable.in_progress import Hand, Running
+from outbox_consumers.durable.in_progress import JobsInProgress, Running
 from outbox_consumers.durable.queue import PURGE_AT_ONCE, Queue
 from outbox_consumers.durable.session import settings_of
 from outbox_consumers.handlers.session import Database
@@ -50,14 +50,14 @@ class Lease:
         return self.seconds / 3
 
 
-class Pulse:
+class LeaseRenewal:
     """The second thread of a worker, from `start` to `stop`."""
 
     def __init__(
         self,
         database: Database,
         lease: Lease,
-        hand: Hand,
+        hand: JobsInProgress,
         queue: Queue,
         counters: WorkCounters,
         clock: Callable[[], float],

@@ -14,7 +14,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from outbox_consumers.durable.jobs import Leased, leased
-from outbox_consumers.durable.key_order import Lines
+from outbox_consumers.durable.key_order import KeyQueues
 from outbox_consumers.inbox import job_tables
 from outbox_consumers.inbox.claims import cursor_of
 
@@ -39,7 +39,7 @@ class Queue:
         self._give_back = job_tables.compose("durable_give_back", table)
         self._fail = job_tables.compose("durable_fail", table)
         self._bury = job_tables.compose("durable_bury", table)
-        self._lines = Lines(consumer, table)
+        self._lines = KeyQueues(consumer, table)
         self._purge = job_tables.compose("durable_purge", table)
         self._lock_name = f"{table}/{consumer}"
 

@@ -19,7 +19,7 @@ DEFAULT_ATTEMPTS: Final = 10
 
 
 @dataclass(slots=True)
-class Route:
+class JobRoute:
     """A handler. `seconds` is how long its calls take; one not yet called may take long."""
 
     function: Handler
@@ -44,14 +44,14 @@ class Route:
             self.function(conn, event)
 
 
-class Routes:
+class JobRoutes:
     """The handlers of a durable inbox by type of job, as it stands in the header."""
 
     def __init__(self) -> None:
-        self.by_type: dict[bytes, Route] = {}
+        self.by_type: dict[bytes, JobRoute] = {}
         self.upcasts = Upcasts()
 
-    def add(self, event_type: str, route: Route) -> None:
+    def add(self, event_type: str, route: JobRoute) -> None:
         """Register a handler. Raises UsageError for what cannot be right."""
         if not event_type:
             raise UsageError("a handler needs an event type", remedy='write @durable.handler("OrderPlaced")')
@@ -65,14 +65,14 @@ class Routes:
             raise UsageError(f"two handlers for {event_type}", remedy="keep one of them")
         self.by_type[key] = route
 
-    def wrapped(self, wrap: Callable[[str, Handler], Handler]) -> Routes:
+    def wrapped(self, wrap: Callable[[str, Handler], Handler]) -> JobRoutes:
         """Give the same routes with something around each handler."""
-        copy = Routes()
+        copy = JobRoutes()
         copy.upcasts = self.upcasts
         for key, route in self.by_type.items():
             copy.by_type[key] = replace(route, function=wrap(key.decode(), route.function))
         return copy
 
-    def find(self, event_type: bytes | None) -> Route | None:
+    def find(self, event_type: bytes | None) -> JobRoute | None:
         """Find the handler of a type."""
         return None if event_type is None else self.by_type.get(event_type)

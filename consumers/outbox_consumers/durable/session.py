@@ -14,7 +14,7 @@ import psycopg
 
 from outbox_connectors.definition import Secret
 from outbox_consumers.handlers.connection import HandlerConnection, HandlerCursor
-from outbox_consumers.handlers.session import Database, Session, Status, _check, conninfo_of
+from outbox_consumers.handlers.session import ConsumerSession, Database, Status, _check, conninfo_of
 
 
 class LazyConnection(HandlerConnection):
@@ -38,7 +38,7 @@ class LazyConnection(HandlerConnection):
             yield part
 
 
-class WorkerSession(Session):
+class WorkerSession(ConsumerSession):
     """A session whose transactions begin by themselves. Used by one thread."""
 
     def __init__(self, database: Database) -> None:

@@ -24,11 +24,11 @@ import psycopg
 from psycopg import errors
 
 from outbox_consumers.durable.counters import WorkCounters
-from outbox_consumers.durable.in_progress import Hand, Running
+from outbox_consumers.durable.in_progress import JobsInProgress, Running
 from outbox_consumers.durable.jobs import Leased, missing
-from outbox_consumers.durable.lease import Lease, Pulse
+from outbox_consumers.durable.lease import Lease, LeaseRenewal
 from outbox_consumers.durable.queue import Queue
-from outbox_consumers.durable.routes import Route, Routes
+from outbox_consumers.durable.routes import JobRoute, JobRoutes
 from outbox_consumers.durable.session import LazyConnection, WorkerSession
 from outbox_consumers.errors import ReadOnlyDatabase, Reject, Skip
 from outbox_consumers.event import about
@@ -37,7 +37,7 @@ from outbox_consumers.handlers.retry import TRANSIENT, RetryStrategy, is_transie
 from outbox_consumers.handlers.session import Database, Status
 from outbox_consumers.inbox import job_tables
 from outbox_consumers.inbox.claims import cursor_of
-from outbox_consumers.loop.outage import Outside
+from outbox_consumers.loop.outage import Clock
 
 log = logging.getLogger("outbox_consumers")
 
@@ -60,11 +60,11 @@ class WorkerSettings:
     keep: float  # seconds for which done jobs are kept
 
 
-class Worker:
+class JobWorker:
     """One run of a worker, in one thread beside that of its lease."""
 
     def __init__(
-        self, name: str, settings: WorkerSettings, routes: Routes, counters: WorkCounters, outside: Outside
+        self, name: str, settings: WorkerSettings, routes: JobRoutes, counters: WorkCounters, outside: Clock
     ) -> None:
         database = settings.database
         self._name = name
@@ -74,8 +74,8 @@ class Worker:
         self._outside = outside
         self._session = WorkerSession(database)
         self._queue = Queue(database.consumer, database.table, settings.keep)
-        self._hand = Hand()
-        self.pulse = Pulse(database, settings.lease, self._hand, self._queue, counters, outside.clock)
+        self._hand = JobsInProgress()
+        self.pulse = LeaseRenewal(database, settings.lease, self._hand, self._queue, counters, outside.clock)
         self._register = job_tables.compose("durable_register", database.table)
         self._leave = job_tables.compose("durable_leave", database.table)
         self._worker = self._former = 0  # the latter until it is known to be removed
@@ -198,7 +198,7 @@ class Worker:
             self._alone(job, route)
 
     @contextmanager
-    def _at_work(self, job: Leased, route: Route) -> Iterator[LazyConnection]:
+    def _at_work(self, job: Leased, route: JobRoute) -> Iterator[LazyConnection]:
         """Let the other thread know what is at work, and learn how long such jobs take."""
         conn, begun = self._session.connection(), self._outside.clock()
         self._hand.begin(Running(job, begun, route.timeout, route.max_attempts))
@@ -208,7 +208,7 @@ class Worker:
             self._hand.end()
             route.took(self._outside.clock() - begun)
 
-    def _together(self, job: Leased, route: Route) -> None:
+    def _together(self, job: Leased, route: JobRoute) -> None:
         """Call a quick handler in the transaction of others. When it fails, each is called again alone."""
         self._flush_handled()
         if not self._group:
@@ -289,7 +289,7 @@ class Worker:
                 return
             self._alone(job, route)
 
-    def _alone(self, job: Leased, route: Route) -> None:
+    def _alone(self, job: Leased, route: JobRoute) -> None:
         """Call a handler in a transaction of its own, so that an error is its own."""
         try:
             with self._at_work(job, route) as conn:
@@ -317,7 +317,7 @@ class Worker:
             self._give_back([job])
             raise
 
-    def _failed(self, job: Leased, route: Route, error: Exception) -> None:
+    def _failed(self, job: Leased, route: JobRoute, error: Exception) -> None:
         """Let a job be tried again, or give it up. An unknown outcome of COMMIT is resolved here as well.
 
         If the transaction was committed after all, the job is gone and these statements find nothing.

@@ -8,14 +8,14 @@ from typing import Any, Final
 import psycopg
 
 from outbox_consumers.failures import dead_jobs, dead_letter
-from outbox_consumers.failures.dead_letter import Wanted
+from outbox_consumers.failures.dead_letter import DeadLetterFilter
 from outbox_consumers.inbox import job_tables
 
 EVENT: Final = "event"
 JOB: Final = "job"
 
 
-def find(conn: psycopg.Connection[Any], wanted: Wanted, table: str) -> list[dict[str, Any]]:
+def find(conn: psycopg.Connection[Any], wanted: DeadLetterFilter, table: str) -> list[dict[str, Any]]:
     """Read what was given up, the oldest first; `kind` says whether it is an event or a job."""
     found = [{"kind": EVENT} | letter for letter in dead_letter.find(conn, wanted, table)]
     if not job_tables.missing(conn, table):

@@ -11,7 +11,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from outbox_consumers.event import Event
-from outbox_consumers.failures.dead_letter import Wanted, event_of, values_of
+from outbox_consumers.failures.dead_letter import DeadLetterFilter, event_of, values_of
 from outbox_consumers.inbox import job_tables
 from outbox_consumers.inbox.claims import cursor_of
 
@@ -40,7 +40,7 @@ def dead_job(found: dict[str, Any]) -> DeadJob:
     )
 
 
-def find(conn: psycopg.Connection[Any], wanted: Wanted, table: str) -> list[dict[str, Any]]:
+def find(conn: psycopg.Connection[Any], wanted: DeadLetterFilter, table: str) -> list[dict[str, Any]]:
     """Read dead jobs, the longest dead first, in the columns that dead letters have."""
     cursor = psycopg.Cursor(conn, row_factory=dict_row)
     return cursor.execute(job_tables.compose("durable_list_dead", table), values_of(wanted)).fetchall()

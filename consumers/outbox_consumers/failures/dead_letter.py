@@ -27,7 +27,7 @@ MAX_ERROR_CHARACTERS: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class FailureHistory:
     """What an event has been through: failed attempts, database setbacks, and since when."""
 
     attempts: int = 0
@@ -47,7 +47,7 @@ class DeadLetterLimit:
     ratio: float = 0.5
 
 
-class Limiter:
+class DeadLetterLimiter:
     """Counts outcomes and says when the limit is passed."""
 
     WINDOW: Final = 1000
@@ -90,10 +90,10 @@ class Limiter:
             self._bad /= 2
 
 
-class Copies(Protocol):
+class DeadLetterCopy(Protocol):
     """Where a copy of each dead letter goes."""
 
-    def send(self, event: Event, trouble: Trouble, error: BaseException) -> None:
+    def send(self, event: Event, trouble: FailureHistory, error: BaseException) -> None:
         """Return when the copy is safe, raise otherwise."""
         ...
 
@@ -101,13 +101,17 @@ class Copies(Protocol):
 class DeadLetters:
     """The dead letters of one consumer, as its own loop writes them."""
 
-    def __init__(self, consumer: str, table: str, limiter: Limiter, copies: Copies | None) -> None:
+    def __init__(
+        self, consumer: str, table: str, limiter: DeadLetterLimiter, copies: DeadLetterCopy | None
+    ) -> None:
         self.limiter = limiter
         self._consumer = consumer
         self._copies = copies
         self._add = sql.compose("add_dead_letter", dead_letter=sql.dead_letter(table))
 
-    def add(self, cursor: psycopg.Cursor[Any], event: Event, trouble: Trouble, error: BaseException) -> None:
+    def add(
+        self, cursor: psycopg.Cursor[Any], event: Event, trouble: FailureHistory, error: BaseException
+    ) -> None:
         """Keep an event, in the caller's transaction; its copy is safe before this returns.
 
         Once that is committed, the caller tells the limiter. Raises TooManyDeadLetters instead of giving up
@@ -119,7 +123,7 @@ class DeadLetters:
             self._copies.send(event, trouble, error)
 
 
-def row(consumer: str, event: Event, trouble: Trouble, error: str) -> dict[str, object]:
+def row(consumer: str, event: Event, trouble: FailureHistory, error: str) -> dict[str, object]:
     """Give the columns that an event is kept in, its bytes untouched."""
     topic, partition, offset = event.position
     return {
@@ -185,7 +189,7 @@ def _bytes(value: object) -> bytes | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DeadLetterFilter:
     """Which dead letters are meant. None does not filter; `error` is a part of the text."""
 
     consumer: str | None = None
@@ -197,14 +201,14 @@ class Wanted:
     limit: int | None = None
 
 
-def find(conn: psycopg.Connection[Any], wanted: Wanted, table: str) -> list[dict[str, Any]]:
+def find(conn: psycopg.Connection[Any], wanted: DeadLetterFilter, table: str) -> list[dict[str, Any]]:
     """Read dead letters, oldest first."""
     cursor = psycopg.Cursor(conn, row_factory=dict_row)
     statement = sql.compose("list_dead_letters", dead_letter=sql.dead_letter(table))
     return cursor.execute(statement, values_of(wanted)).fetchall()
 
 
-def values_of(wanted: Wanted) -> dict[str, object]:
+def values_of(wanted: DeadLetterFilter) -> dict[str, object]:
     """Give the values of a statement's filters."""
     return {
         "consumer": wanted.consumer,

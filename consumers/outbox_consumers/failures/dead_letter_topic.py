@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from outbox_connectors.record_headers import Headers
 from outbox_consumers.errors import NotDelivered
 from outbox_consumers.event import Event
-from outbox_consumers.failures.dead_letter import MAX_ERROR_CHARACTERS, Trouble
+from outbox_consumers.failures.dead_letter import MAX_ERROR_CHARACTERS, FailureHistory
 from outbox_consumers.identity import LETTER_ID_HEADER
 
 DELIVERY_SECONDS: Final = 5.0
@@ -26,7 +26,7 @@ _ATTEMPTS: Final = "retry_topic-attempts"
 _SHARED: Final = ("bootstrap.servers", "client.", "security.", "sasl.", "ssl.", "socket.", "broker.address")
 
 
-class LetterTopic:
+class DeadLetterTopic:
     """The topic of one consumer's dead letters; connects at the first one."""
 
     def __init__(self, kafka: Mapping[str, Any], topic: str, group: str) -> None:
@@ -35,7 +35,7 @@ class LetterTopic:
         self._group = group
         self._producer: Producer | None = None
 
-    def send(self, event: Event, trouble: Trouble, error: BaseException) -> None:
+    def send(self, event: Event, trouble: FailureHistory, error: BaseException) -> None:
         """Write the letter and wait until the brokers have it. Raises NotDelivered when they do not."""
         if self._producer is None:
             self._producer = Producer(
@@ -53,7 +53,7 @@ class LetterTopic:
                 self._topic,
                 message.value(),
                 message.key(),
-                headers=letter_headers(event, trouble, error, self._group),
+                headers=dead_letter_headers(event, trouble, error, self._group),
                 on_delivery=delivered,
             )
             self._producer.flush(DELIVERY_SECONDS + 1)
@@ -66,7 +66,7 @@ class LetterTopic:
             raise NotDelivered(f"topic {self._topic} did not take a dead letter: {problem_text}")
 
 
-def letter_headers(event: Event, trouble: Trouble, error: BaseException, group: str) -> Headers:
+def dead_letter_headers(event: Event, trouble: FailureHistory, error: BaseException, group: str) -> Headers:
     """Give the original headers and, behind them, the letter's own; those of an earlier letter go.
 
     Headers of an earlier trip would otherwise pile up until the record is too large.

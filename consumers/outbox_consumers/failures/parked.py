@@ -16,10 +16,10 @@ from psycopg.rows import dict_row
 
 from outbox_consumers import sql
 from outbox_consumers.event import Event
-from outbox_consumers.failures.dead_letter import Trouble, describe, event_of, row
+from outbox_consumers.failures.dead_letter import FailureHistory, describe, event_of, row
 
 _LONGEST_QUEUE: Final = 2000  # bytes; an index entry holds 2,700 at most, a key may be longer
-_UNTROUBLED: Final = Trouble()
+_UNTROUBLED: Final = FailureHistory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ParkedEvent:
     position: int
     event: Event
     queue: bytes
-    trouble: Trouble
+    trouble: FailureHistory
 
 
 def queue_of(event: Event) -> bytes:
@@ -80,7 +80,7 @@ class Parked:
         self,
         cursor: psycopg.Cursor[Any],
         event: Event,
-        trouble: Trouble = _UNTROUBLED,
+        trouble: FailureHistory = _UNTROUBLED,
         error: BaseException | None = None,
         delay: float = 0.0,
     ) -> None:
@@ -97,7 +97,7 @@ class Parked:
             return None
         event = event_of(found)
         event._attempt = found["attempts"] + 1
-        trouble = Trouble(found["attempts"], 0, found["first_failed_at"])
+        trouble = FailureHistory(found["attempts"], 0, found["first_failed_at"])
         return ParkedEvent(found["position"], event, found["queue"], trouble)
 
     def remove(self, cursor: psycopg.Cursor[Any], parked: ParkedEvent) -> bool:

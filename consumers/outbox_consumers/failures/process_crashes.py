@@ -25,11 +25,11 @@ log = logging.getLogger("outbox_consumers")
 MAX_DEATHS: Final = 3
 
 
-class ProcessKiller(Exception):
+class CrashedTooOften(Exception):
     """An event near which the process died again and again."""
 
 
-class Deaths:
+class ProcessCrashes:
     """What one process knows about the deaths of its predecessors. `suspects` counts events down.
 
     Without a session of its own (`blind`: behind a pooler) it can hold no lock, and knows nothing.

@@ -64,7 +64,7 @@ class Database:
         }
 
 
-class Session:
+class ConsumerSession:
     """A connection for as long as it lives, and a new one afterwards. Used by one thread."""
 
     def __init__(
@@ -164,11 +164,12 @@ def located(database: Database) -> Database:
     """Name the inbox with the schema in which a new session finds it.
 
     A handler may change search_path, for its transaction or for good (one schema for each tenant); the inbox
-    stays where it is. Connects only where the schema is not named already. Raises what `Session.open` raises.
+    stays where it is. Connects only where the schema is not named already. Raises what `ConsumerSession.open`
+    raises.
     """
     if "." in database.table:
         return database
-    session = Session(database)
+    session = ConsumerSession(database)
     try:
         session.open()
         wanted = {"table": sql.table(database.table).as_string(None)}

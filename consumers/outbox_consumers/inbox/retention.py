@@ -37,7 +37,7 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RetentionPlan:
     """What maintenance has to do: days to make, days to drop, and until when rows are pruned."""
 
     create: tuple[date, ...]
@@ -85,7 +85,7 @@ def window_of(retentions: Mapping[str, timedelta | None], keep: timedelta | None
     return keep or needed
 
 
-def plan(partitions: Sequence[Partition], now: datetime, window: timedelta | None) -> Plan:
+def plan(partitions: Sequence[Partition], now: datetime, window: timedelta | None) -> RetentionPlan:
     """Decide which days to make and which to drop."""
     there = {p.day for p in partitions}
     days = (AHEAD // timedelta(days=1)) + 1
@@ -93,7 +93,7 @@ def plan(partitions: Sequence[Partition], now: datetime, window: timedelta | Non
     before = now - window if window is not None else datetime.min.replace(tzinfo=UTC)
     # A day is over when its last id is older than the window.
     drop = tuple(p for p in partitions if p.day is not None and p.day + timedelta(days=1) <= before.date())
-    return Plan(tuple(day for day in wanted if day not in there), drop, before)
+    return RetentionPlan(tuple(day for day in wanted if day not in there), drop, before)
 
 
 def partitions(conn: psycopg.Connection[Any], table: str) -> tuple[Partition, ...]:
@@ -128,7 +128,9 @@ def create_day(table: str, day: date) -> bytes:
     )
 
 
-def maintain(conn: psycopg.Connection[Any], table: str, todo: Plan, lock_seconds: float = 5.0) -> int:
+def maintain(
+    conn: psycopg.Connection[Any], table: str, todo: RetentionPlan, lock_seconds: float = 5.0
+) -> int:
     """Do what the plan says, each step in a transaction of its own, and return how many rows were pruned.
 
     Waits at most `lock_seconds` for the short lock on the inbox that making and dropping a partition

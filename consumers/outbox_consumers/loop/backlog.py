@@ -12,26 +12,26 @@ from typing import Final
 
 from confluent_kafka import Message
 
-from outbox_consumers.failures.dead_letter import Trouble
+from outbox_consumers.failures.dead_letter import FailureHistory
 from outbox_consumers.loop.group_member import Partition, partition_of
 
-NONE: Final = Trouble()
+NONE: Final = FailureHistory()
 
 
 @dataclass(slots=True)
-class Held:
+class HeldRecords:
     """The waiting records of one partition. The first one is the one that failed."""
 
     messages: list[Message]
     due: float  # monotonic clock
-    trouble: Trouble = NONE  # of the first event
+    trouble: FailureHistory = NONE  # of the first event
 
 
 class Backlog:
     """Held records by partition."""
 
     def __init__(self) -> None:
-        self._held: dict[Partition, Held] = {}
+        self._held: dict[Partition, HeldRecords] = {}
 
     def __len__(self) -> int:
         return sum(len(held.messages) for held in self._held.values())
@@ -39,14 +39,14 @@ class Backlog:
     def __contains__(self, partition: object) -> bool:
         return partition in self._held
 
-    def hold(self, messages: list[Message], due: float, trouble: Trouble = NONE) -> None:
+    def hold(self, messages: list[Message], due: float, trouble: FailureHistory = NONE) -> None:
         """Hold records of one partition, in order, behind what it already holds."""
         partition = partition_of(messages[0])
         held = self._held.get(partition)
         if held is not None:
             held.messages.extend(messages)
         else:
-            self._held[partition] = Held(list(messages), due, trouble)
+            self._held[partition] = HeldRecords(list(messages), due, trouble)
 
     def hold_each(self, messages: Iterable[Message], due: float) -> None:
         """Hold records of any partitions until `due`."""
@@ -71,7 +71,7 @@ class Backlog:
         for partition in partitions:
             self._held.pop(partition, None)
 
-    def take(self, partition: Partition) -> Held:
+    def take(self, partition: Partition) -> HeldRecords:
         """Take the records of a partition out."""
         return self._held.pop(partition)
 

@@ -11,11 +11,11 @@ from confluent_kafka import Message
 
 from outbox_consumers.errors import BatchNotCommitted, Failed
 from outbox_consumers.event import Event
-from outbox_consumers.handlers.session import Session
+from outbox_consumers.handlers.session import ConsumerSession
 from outbox_consumers.inbox.claims import Claims
-from outbox_consumers.loop.event_reader import Reader
-from outbox_consumers.loop.group_member import Source, partition_of
-from outbox_consumers.processes.counters import Counters
+from outbox_consumers.loop.event_reader import EventReader
+from outbox_consumers.loop.group_member import GroupMember, partition_of
+from outbox_consumers.processes.counters import ConsumerCounters
 
 ROUNDS: Final = 3
 POLL_SECONDS: Final = 0.25
@@ -24,7 +24,9 @@ POLL_SECONDS: Final = 0.25
 class Batch:
     """Some records and, inside `transaction`, those of their events that nobody has handled yet."""
 
-    def __init__(self, events: Sequence[Event], session: Session, claims: Claims, counters: Counters) -> None:
+    def __init__(
+        self, events: Sequence[Event], session: ConsumerSession, claims: Claims, counters: ConsumerCounters
+    ) -> None:
         self.events = events
         self.done = False
         self._session = session
@@ -67,11 +69,11 @@ class Batches:
 
     def __init__(
         self,
-        source: Source,
-        session: Session,
+        source: GroupMember,
+        session: ConsumerSession,
         claims: Claims,
-        reader: Reader,
-        counters: Counters,
+        reader: EventReader,
+        counters: ConsumerCounters,
         *,
         max_size: int,
         wait: float,

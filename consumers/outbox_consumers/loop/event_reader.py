@@ -23,9 +23,9 @@ from outbox_connectors.record_headers import (
 from outbox_consumers.errors import UntypedRecords
 from outbox_consumers.event import Event, about
 from outbox_consumers.handlers.routes import REJECT_UNREADABLE, Route, Routes
-from outbox_consumers.identity import ID_HEADER, NIL, TYPE_HEADER, Naming, packed_uuid, type_of
+from outbox_consumers.identity import ID_HEADER, NIL, TYPE_HEADER, IdentityRules, packed_uuid, type_of
 from outbox_consumers.inbox.retention import is_stale
-from outbox_consumers.processes.counters import Counters
+from outbox_consumers.processes.counters import ConsumerCounters
 
 log = logging.getLogger("outbox_consumers")
 
@@ -36,7 +36,7 @@ _LONGEST_NUMBER: Final = 20  # digits; more are no number of a sequence
 
 
 @dataclass(slots=True)
-class Seen:
+class RecordsSeen:
     """What a consumer has met since it started. `derived`: an id that is no UUID."""
 
     typed: bool = False
@@ -46,11 +46,11 @@ class Seen:
     highest: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # offset and number
 
 
-class Reader:
+class EventReader:
     """Reads the records of one run of a consumer."""
 
-    def __init__(self, routes: Routes, naming: Naming, counters: Counters) -> None:
-        self.seen = Seen()
+    def __init__(self, routes: Routes, naming: IdentityRules, counters: ConsumerCounters) -> None:
+        self.seen = RecordsSeen()
         self._routes = routes
         self._naming = naming
         self._counters = counters

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from outbox_consumers.errors import Failed, FencedConsumer, Unreachable
-from outbox_consumers.processes.counters import Counters
+from outbox_consumers.processes.counters import ConsumerCounters
 
 log = logging.getLogger("outbox_consumers")
 
@@ -69,14 +69,14 @@ class CommitWatch:
         return self._waiting_since is not None and self._clock() - self._waiting_since > self._limit
 
 
-class Source:
+class GroupMember:
     """A group member and its partitions, from `open` to `close`."""
 
     def __init__(
         self,
         settings: dict[str, Any],
         topics: Sequence[str],
-        counters: Counters,
+        counters: ConsumerCounters,
         commit_timeout: float = 45.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

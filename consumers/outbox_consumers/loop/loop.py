@@ -25,17 +25,17 @@ from confluent_kafka import Message
 
 from outbox_consumers.errors import InboxUnusable, NotDelivered, ReadOnlyDatabase, Stopped
 from outbox_consumers.event import Event
-from outbox_consumers.failures.process_crashes import Deaths, ProcessKiller
+from outbox_consumers.failures.process_crashes import CrashedTooOften, ProcessCrashes
 from outbox_consumers.handlers.retry import RetryStrategy, is_transient
-from outbox_consumers.handlers.session import Session
+from outbox_consumers.handlers.session import ConsumerSession
 from outbox_consumers.loop.backlog import NONE, Backlog
-from outbox_consumers.loop.group_member import Partition, Source, partition_of
-from outbox_consumers.loop.one_by_one import Singles
-from outbox_consumers.loop.outage import Outage, Outside
-from outbox_consumers.loop.transaction import Effects
-from outbox_consumers.loop.unpark import Drain
-from outbox_consumers.processes.counters import Counters
-from outbox_consumers.processes.health import State
+from outbox_consumers.loop.group_member import GroupMember, Partition, partition_of
+from outbox_consumers.loop.one_by_one import OneByOne
+from outbox_consumers.loop.outage import Clock, Outage
+from outbox_consumers.loop.transaction import EventTransaction
+from outbox_consumers.loop.unpark import Unparker
+from outbox_consumers.processes.counters import ConsumerCounters
+from outbox_consumers.processes.health import ProcessState
 
 log = logging.getLogger("outbox_consumers")
 
@@ -52,7 +52,7 @@ Late: TypeAlias = Callable[[], bool]  # whether nothing new is to be begun in th
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class LoopSettings:
     """How much the loop takes at once and how long it may work between two polls (seconds)."""
 
     batch_size: int
@@ -65,15 +65,15 @@ class Loop:
 
     def __init__(
         self,
-        source: Source,
-        session: Session,
-        effects: Effects,
-        drain: Drain,
-        deaths: Deaths,
-        pace: Pace,
-        counters: Counters,
-        state: State,
-        outside: Outside,
+        source: GroupMember,
+        session: ConsumerSession,
+        effects: EventTransaction,
+        drain: Unparker,
+        deaths: ProcessCrashes,
+        pace: LoopSettings,
+        counters: ConsumerCounters,
+        state: ProcessState,
+        outside: Clock,
     ) -> None:
         self._source = source
         self._session = session
@@ -86,7 +86,7 @@ class Loop:
         self._outside = outside
         self._backlog = Backlog()
         self._outage = Outage(session, counters, outside)
-        self._singles = Singles(
+        self._singles = OneByOne(
             session, effects, deaths, self._backlog, self._outage, pace.retry, counters, outside
         )
         self._take = pace.batch_size  # shrinks while batches exceed the budget
@@ -188,7 +188,7 @@ class Loop:
         if self._deaths.suspects:
             try:
                 if self._deaths.unseen(self._session.connection(), events):
-                    return ProcessKiller("a process died, each event is tried alone")
+                    return CrashedTooOften("a process died, each event is tried alone")
             except _DATABASE as error:
                 return error
         return self._together(messages, events, late)
@@ -231,7 +231,7 @@ class Loop:
         log.info("a batch failed (%s: %s), looking for the event", type(cause).__name__, cause)
         before = self._troubles()
         self._effects.expect_duplicates()
-        if isinstance(cause, ProcessKiller):
+        if isinstance(cause, CrashedTooOften):
             self._one_by_one(messages, late)
             return
         self._halve(messages, late)

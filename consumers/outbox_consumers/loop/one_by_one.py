@@ -9,32 +9,32 @@ from confluent_kafka import Message
 
 from outbox_consumers.errors import InboxUnusable, Stopped
 from outbox_consumers.event import Event, about
-from outbox_consumers.failures.dead_letter import Trouble
-from outbox_consumers.failures.process_crashes import MAX_DEATHS, Deaths, ProcessKiller
+from outbox_consumers.failures.dead_letter import FailureHistory
+from outbox_consumers.failures.process_crashes import MAX_DEATHS, CrashedTooOften, ProcessCrashes
 from outbox_consumers.handlers.retry import TRANSIENT, RetryStrategy, is_transient
 from outbox_consumers.handlers.routes import Route
-from outbox_consumers.handlers.session import Session
+from outbox_consumers.handlers.session import ConsumerSession
 from outbox_consumers.loop.backlog import Backlog
-from outbox_consumers.loop.outage import Outage, Outside
-from outbox_consumers.loop.transaction import Effects
-from outbox_consumers.processes.counters import Counters
+from outbox_consumers.loop.outage import Clock, Outage
+from outbox_consumers.loop.transaction import EventTransaction
+from outbox_consumers.processes.counters import ConsumerCounters
 
 log = logging.getLogger("outbox_consumers")
 
 
-class Singles:
+class OneByOne:
     """Applies single records and decides about those that fail."""
 
     def __init__(
         self,
-        session: Session,
-        effects: Effects,
-        deaths: Deaths,
+        session: ConsumerSession,
+        effects: EventTransaction,
+        deaths: ProcessCrashes,
         backlog: Backlog,
         outage: Outage,
         strategy: RetryStrategy,
-        counters: Counters,
-        outside: Outside,
+        counters: ConsumerCounters,
+        outside: Clock,
     ) -> None:
         self._session = session
         self._effects = effects
@@ -45,7 +45,7 @@ class Singles:
         self._counters = counters
         self._outside = outside
 
-    def apply(self, message: Message, trouble: Trouble) -> bool:
+    def apply(self, message: Message, trouble: FailureHistory) -> bool:
         """Apply one record and say True when its offset may be stored; when it fails, hold it."""
         events = self._effects.read([message])
         if events:
@@ -58,7 +58,7 @@ class Singles:
         self._outage.over()
         return True
 
-    def _alone(self, event: Event, trouble: Trouble) -> Exception | None:
+    def _alone(self, event: Event, trouble: FailureHistory) -> Exception | None:
         try:
             if self._deaths.suspects:
                 self._alone_and_counted(event, trouble)
@@ -70,13 +70,13 @@ class Singles:
             return error
         return None
 
-    def _alone_and_counted(self, event: Event, trouble: Trouble) -> None:
+    def _alone_and_counted(self, event: Event, trouble: FailureHistory) -> None:
         """Apply an event that may kill the process; the attempt is on disk before it is made."""
         deaths = self._deaths.attempt(self._session.connection(), event) - 1
         try:
             if deaths >= MAX_DEATHS:
-                problem = ProcessKiller(f"the process died {deaths} times while it handled this event")
-                self._effects.bury(event, Trouble(deaths, 0, trouble.since), problem)
+                problem = CrashedTooOften(f"the process died {deaths} times while it handled this event")
+                self._effects.bury(event, FailureHistory(deaths, 0, trouble.since), problem)
             else:
                 self._effects.alone(event, trouble)
         finally:
@@ -84,7 +84,7 @@ class Singles:
             if self._session.usable():
                 self._deaths.survived(self._session.connection(), [event])
 
-    def _given_up(self, event: Event, error: Exception, trouble: Trouble) -> bool:
+    def _given_up(self, event: Event, error: Exception, trouble: FailureHistory) -> bool:
         """Park, bury or hold an event that failed; False when it is held."""
         since = trouble.since or datetime.now(UTC)
         if self._outage.explains(error):
@@ -93,11 +93,11 @@ class Singles:
             return False
         if is_transient(error):
             self._counters.transient += 1
-            trouble = Trouble(trouble.attempts, trouble.setbacks + 1, since)
+            trouble = FailureHistory(trouble.attempts, trouble.setbacks + 1, since)
             self._hold(event, error, trouble, TRANSIENT.delay(trouble.setbacks, self._outside.chance()))
             return False
         self._counters.failures += 1
-        trouble = Trouble(trouble.attempts + 1, trouble.setbacks, since)
+        trouble = FailureHistory(trouble.attempts + 1, trouble.setbacks, since)
         delay = self._strategy.delay(trouble.attempts, self._outside.chance())
         try:
             if self._put_aside(event, error, trouble, delay):
@@ -109,7 +109,7 @@ class Singles:
         self._hold(event, error, trouble, delay)
         return False
 
-    def _put_aside(self, event: Event, error: Exception, trouble: Trouble, delay: float) -> bool:
+    def _put_aside(self, event: Event, error: Exception, trouble: FailureHistory, delay: float) -> bool:
         """Do what the handler's on_failure says, if its time has come."""
         route: Route = event._route
         if route.on_failure == "park":
@@ -125,7 +125,7 @@ class Singles:
         self._effects.bury(event, trouble, error)
         return True
 
-    def _hold(self, event: Event, error: Exception, trouble: Trouble, delay: float) -> None:
+    def _hold(self, event: Event, error: Exception, trouble: FailureHistory, delay: float) -> None:
         first = trouble.attempts == 1 and not trouble.setbacks
         attempt = trouble.attempts + trouble.setbacks
         log.error(

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from outbox_consumers.handlers.retry import TRANSIENT, is_transient
-from outbox_consumers.handlers.session import Session
-from outbox_consumers.processes.counters import Counters
+from outbox_consumers.handlers.session import ConsumerSession
+from outbox_consumers.processes.counters import ConsumerCounters
 
 log = logging.getLogger("outbox_consumers")
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class Clock:
     """Time and chance, so that tests can have their own."""
 
     clock: Callable[[], float]  # monotonic
@@ -25,7 +25,7 @@ class Outside:
 class Outage:
     """The outage of the database, from the first error to the first success."""
 
-    def __init__(self, session: Session, counters: Counters, outside: Outside) -> None:
+    def __init__(self, session: ConsumerSession, counters: ConsumerCounters, outside: Clock) -> None:
         self._session = session
         self._counters = counters
         self._outside = outside

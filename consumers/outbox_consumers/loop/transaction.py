@@ -14,13 +14,13 @@ from confluent_kafka import Message
 
 from outbox_consumers.errors import Reject, Skip, TransactionEndedByHandler
 from outbox_consumers.event import Event, about
-from outbox_consumers.failures.dead_letter import DeadLetters, Trouble
+from outbox_consumers.failures.dead_letter import DeadLetters, FailureHistory
 from outbox_consumers.failures.parked import Parked
 from outbox_consumers.handlers.routes import Route
-from outbox_consumers.handlers.session import Session, Status
+from outbox_consumers.handlers.session import ConsumerSession, Status
 from outbox_consumers.inbox.claims import Claims
-from outbox_consumers.loop.event_reader import Reader
-from outbox_consumers.processes.counters import Counters
+from outbox_consumers.loop.event_reader import EventReader
+from outbox_consumers.processes.counters import ConsumerCounters
 
 log = logging.getLogger("outbox_consumers")
 
@@ -35,7 +35,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class Stores:
     """What a consumer remembers of events, all in its own database."""
 
     claims: Claims
@@ -44,13 +44,15 @@ class Books:
     window: Callable[[psycopg.Connection[Any]], bytes]  # reads below which ids the inbox is empty
 
 
-class Effects:
+class EventTransaction:
     """Applies events through their handlers. Every method ends its transaction before it returns.
 
     Neither a claim nor an effect stands unless the commit was proven.
     """
 
-    def __init__(self, session: Session, books: Books, reader: Reader, counters: Counters) -> None:
+    def __init__(
+        self, session: ConsumerSession, books: Stores, reader: EventReader, counters: ConsumerCounters
+    ) -> None:
         self._session = session
         self._books = books
         self._claims = books.claims
@@ -99,7 +101,7 @@ class Effects:
         self._dead_letters.limiter.good(handled)
         return cut
 
-    def alone(self, event: Event, trouble: Trouble) -> Outcome:
+    def alone(self, event: Event, trouble: FailureHistory) -> Outcome:
         """Apply one event in its own transaction, without pipeline mode, so that an error is its own.
 
         Raises whatever the handler or PostgreSQL raised, except Reject; then nothing is done.
@@ -109,13 +111,15 @@ class Effects:
             outcome = self._one(event)
         except Reject as reason:
             self._counters.rejected += 1
-            return self.bury(event, Trouble(trouble.attempts + 1, trouble.setbacks, trouble.since), reason)
+            return self.bury(
+                event, FailureHistory(trouble.attempts + 1, trouble.setbacks, trouble.since), reason
+            )
         counter = {Outcome.DUPLICATE: "duplicates", Outcome.PARKED: "parked"}.get(outcome, "processed")
         setattr(self._counters, counter, getattr(self._counters, counter) + 1)
         self._dead_letters.limiter.good(outcome is Outcome.PROCESSED)
         return outcome
 
-    def bury(self, event: Event, trouble: Trouble, error: BaseException) -> Outcome:
+    def bury(self, event: Event, trouble: FailureHistory, error: BaseException) -> Outcome:
         """Claim an event and make it a dead letter instead of handling it.
 
         Raises TooManyDeadLetters when everything fails, NotDelivered when the letter's topic is down.
@@ -131,7 +135,7 @@ class Effects:
         log.error("dead letter %r after %d attempts: %s", event, trouble.attempts, error, extra=extra)
         return Outcome.DEAD
 
-    def park(self, event: Event, trouble: Trouble, error: BaseException, delay: float) -> Outcome:
+    def park(self, event: Event, trouble: FailureHistory, error: BaseException, delay: float) -> Outcome:
         """Claim an event and put it at the head of its aggregate's queue instead of handling it."""
         with self._instead(event) as cursor:
             if cursor is not None:
@@ -276,7 +280,7 @@ class _Progress:
 
 
 @contextmanager
-def _rollback_on_error(session: Session) -> Iterator[None]:
+def _rollback_on_error(session: ConsumerSession) -> Iterator[None]:
     """Roll back on the way out of an exception; the session decides whether its connection survives."""
     try:
         yield

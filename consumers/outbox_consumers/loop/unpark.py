@@ -7,26 +7,26 @@ from collections.abc import Callable
 
 from outbox_consumers.errors import Reject, Skip, SwallowedDatabaseError
 from outbox_consumers.event import about
-from outbox_consumers.failures.dead_letter import Trouble, describe
+from outbox_consumers.failures.dead_letter import FailureHistory, describe
 from outbox_consumers.failures.parked import ParkedEvent
 from outbox_consumers.handlers.retry import TRANSIENT, RetryStrategy, is_transient
 from outbox_consumers.handlers.routes import Route, Routes
-from outbox_consumers.handlers.session import Session, Status
-from outbox_consumers.loop.transaction import Books
-from outbox_consumers.processes.counters import Counters
+from outbox_consumers.handlers.session import ConsumerSession, Status
+from outbox_consumers.loop.transaction import Stores
+from outbox_consumers.processes.counters import ConsumerCounters
 
 log = logging.getLogger("outbox_consumers")
 
 
-class Drain:
+class Unparker:
     """Handles what is parked. Any process of the consumer may; a head is locked while it is worked on."""
 
     def __init__(
         self,
-        session: Session,
-        books: Books,
+        session: ConsumerSession,
+        books: Stores,
         routes: Routes,
-        counters: Counters,
+        counters: ConsumerCounters,
         retry: RetryStrategy,
         chance: Callable[[], float],
     ) -> None:
@@ -84,7 +84,7 @@ class Drain:
     def _failed(self, parked: ParkedEvent, error: Exception) -> None:
         transient = is_transient(error)
         attempts = parked.trouble.attempts + (not transient)
-        trouble, extra = Trouble(attempts, 0, parked.trouble.since), about(parked.event, attempts)
+        trouble, extra = FailureHistory(attempts, 0, parked.trouble.since), about(parked.event, attempts)
         buried = False
         try:
             cursor = self._session.begin()

@@ -18,7 +18,7 @@ from outbox_consumers.errors import UndeclaredIds, UsageError
 from outbox_consumers.event import Event
 from outbox_consumers.identity import unscoped_id
 from outbox_consumers.inbox.claims import Claims, PackedIds
-from outbox_consumers.loop.event_reader import Seen
+from outbox_consumers.loop.event_reader import RecordsSeen
 
 
 def checked_topics(topics: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -38,7 +38,7 @@ class ScopedClaims:
     """
 
     def __init__(
-        self, claims: Claims, consumer: str, table: str, topics: tuple[str, ...] | None, seen: Seen
+        self, claims: Claims, consumer: str, table: str, topics: tuple[str, ...] | None, seen: RecordsSeen
     ) -> None:
         self._claims = claims
         self._consumer = consumer

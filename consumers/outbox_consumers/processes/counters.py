@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 
 @dataclass(slots=True)
-class Counters:
+class ConsumerCounters:
     """Counts since the consumer started. Only its own thread writes them; reading needs no lock."""
 
     processed: int = 0  # effects committed

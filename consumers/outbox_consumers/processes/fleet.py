@@ -26,7 +26,7 @@ from outbox_connectors.crash_trace import trace_crashes
 from outbox_connectors.errors import OutboxError
 from outbox_connectors.signals import STOP_SIGNALS, Stopping
 from outbox_consumers.errors import Failed, ReadOnlyDatabase, Unreachable
-from outbox_consumers.processes.health import Shown, serving
+from outbox_consumers.processes.health import Monitored, serving
 
 log = logging.getLogger("outbox_consumers")
 
@@ -45,7 +45,7 @@ class Role:
 
     run: Callable[[str], None]
     stop: Callable[[], None]
-    shown: Shown
+    shown: Monitored
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from outbox_connectors.errors import Unreachable
 from outbox_connectors.http_port import REQUEST_SECONDS, HttpPort
-from outbox_consumers.processes.counters import Counters
+from outbox_consumers.processes.counters import ConsumerCounters
 
 # Counters that say what became of an event; the others are counts of their own.
 _OUTCOMES: Final = (
@@ -34,7 +34,7 @@ _OUTCOMES: Final = (
 )
 
 
-class Shown(Protocol):
+class Monitored(Protocol):
     """What a port shows of a process. Called from another thread than the one that works."""
 
     def health(self) -> Any:
@@ -47,7 +47,7 @@ class Shown(Protocol):
 
 
 @dataclass(slots=True)
-class State:
+class ProcessState:
     """How a running loop is, as its own thread last noted it. Reading needs no lock."""
 
     polled_at: float = 0.0  # monotonic; 0: the loop does not run
@@ -68,11 +68,16 @@ class Health:
     lag: int
 
 
-class Watched:
+class MonitoredConsumer:
     """What the HTTP port shows of one consumer."""
 
     def __init__(
-        self, name: str, counters: Counters, state: State, limit: float, clock: Callable[[], float]
+        self,
+        name: str,
+        counters: ConsumerCounters,
+        state: ProcessState,
+        limit: float,
+        clock: Callable[[], float],
     ) -> None:
         self.name = name
         self.counters = counters
@@ -124,7 +129,7 @@ class Watched:
 
 
 class _Metrics(Collector):
-    def __init__(self, shown: Shown) -> None:
+    def __init__(self, shown: Monitored) -> None:
         self._shown = shown
 
     def collect(self) -> Iterator[Metric]:
@@ -132,7 +137,7 @@ class _Metrics(Collector):
 
 
 @contextmanager
-def serving(shown: Shown, host: str, port: int) -> Iterator[int]:
+def serving(shown: Monitored, host: str, port: int) -> Iterator[int]:
     """Answer on the port while the block runs, and give the port (useful when asked for 0).
 
     Raises Unreachable when the port is taken.

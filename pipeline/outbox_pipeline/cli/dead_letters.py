@@ -46,7 +46,7 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
         **kwargs: Any,
     ) -> None:
         moment = _moment(since)
-        wanted = dead_letter.Wanted(
+        wanted = dead_letter.DeadLetterFilter(
             consumer, event_type, key, str(event_id) if event_id else None, moment, error, limit
         )
         command(*args, wanted=wanted, **kwargs)
@@ -77,7 +77,7 @@ dead_letters.add_command(outbox_dead_letters.outbox)
 @dead_letters.command("list")
 @_filters
 @pass_invocation
-def list_(invocation: Invocation, dsn: str, table: str, wanted: dead_letter.Wanted) -> None:
+def list_(invocation: Invocation, dsn: str, table: str, wanted: dead_letter.DeadLetterFilter) -> None:
     """List dead letters and dead jobs, oldest first."""
     with _session(dsn, "list") as conn:
         found = _find(conn, wanted, table)
@@ -95,7 +95,7 @@ def list_(invocation: Invocation, dsn: str, table: str, wanted: dead_letter.Want
 @dead_letters.command()
 @_filters
 @pass_invocation
-def show(invocation: Invocation, dsn: str, table: str, wanted: dead_letter.Wanted) -> None:
+def show(invocation: Invocation, dsn: str, table: str, wanted: dead_letter.DeadLetterFilter) -> None:
     """Show dead letters whole: where from, why, headers and payload."""
     with _session(dsn, "show") as conn:
         found = _find(conn, wanted, table)
@@ -117,7 +117,12 @@ def show(invocation: Invocation, dsn: str, table: str, wanted: dead_letter.Wante
 @click.option("--dry-run", is_flag=True, help="Say which, change nothing.")
 @pass_invocation
 def redrive(
-    invocation: Invocation, dsn: str, table: str, wanted: dead_letter.Wanted, rate: float, dry_run: bool
+    invocation: Invocation,
+    dsn: str,
+    table: str,
+    wanted: dead_letter.DeadLetterFilter,
+    rate: float,
+    dry_run: bool,
 ) -> None:
     """Give dead letters back to their consumer, with their old ids, in order per aggregate.
 
@@ -137,7 +142,12 @@ def redrive(
 @click.option("--dry-run", is_flag=True, help="Say which, change nothing.")
 @pass_invocation
 def discard(
-    invocation: Invocation, dsn: str, table: str, wanted: dead_letter.Wanted, yes: bool, dry_run: bool
+    invocation: Invocation,
+    dsn: str,
+    table: str,
+    wanted: dead_letter.DeadLetterFilter,
+    yes: bool,
+    dry_run: bool,
 ) -> None:
     """Forget dead letters for good. Their events stay marked as handled."""
     with _session(dsn, "discard") as conn:
@@ -154,7 +164,7 @@ def _session(dsn: str, verb: str) -> psycopg.Connection:
     return postgres.connect(Secret(dsn), application_name=f"outboxctl dead-letters {verb}")
 
 
-def _find(conn: psycopg.Connection, wanted: dead_letter.Wanted, table: str) -> list[dict[str, Any]]:
+def _find(conn: psycopg.Connection, wanted: dead_letter.DeadLetterFilter, table: str) -> list[dict[str, Any]]:
     try:
         return administration.find(conn, wanted, table)
     except psycopg.errors.UndefinedTable:

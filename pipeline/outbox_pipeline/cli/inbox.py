@@ -151,7 +151,11 @@ def maintain(invocation: Invocation, reference: str, keep: str | None, dry_run: 
 
 
 def _show_maintenance(
-    invocation: Invocation, todo: retention.Plan, window: timedelta | None, pruned: int, dry_run: bool
+    invocation: Invocation,
+    todo: retention.RetentionPlan,
+    window: timedelta | None,
+    pruned: int,
+    dry_run: bool,
 ) -> None:
     made, dropped = [day.isoformat() for day in todo.create], [p.name for p in todo.drop]
     if invocation.json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import Message
 
-from outbox_consumers.failures.dead_letter import Trouble
+from outbox_consumers.failures.dead_letter import FailureHistory
 from outbox_consumers.loop.backlog import Backlog
 
 
@@ -18,7 +18,7 @@ def offsets(messages: list[Message]) -> list[tuple[int | None, int | None]]:
 
 def test_records_queue_behind_their_partition_s_failing_one() -> None:
     backlog = Backlog()
-    backlog.hold([record(0, 5)], due=10, trouble=Trouble(1))
+    backlog.hold([record(0, 5)], due=10, trouble=FailureHistory(1))
     free = backlog.queue_behind([record(0, 6), record(1, 1), record(0, 7)])
     assert offsets(free) == [(1, 1)]
     assert len(backlog) == 3
@@ -30,7 +30,7 @@ def test_records_queue_behind_their_partition_s_failing_one() -> None:
 
 def test_what_is_held_again_goes_behind_and_keeps_the_first_one_s_state() -> None:
     backlog = Backlog()
-    backlog.hold([record(0, 5)], due=10, trouble=Trouble(3))
+    backlog.hold([record(0, 5)], due=10, trouble=FailureHistory(3))
     backlog.hold([record(0, 6)], due=99)
     held = backlog.take(("t", 0))
     assert (held.due, held.trouble.attempts, offsets(held.messages)) == (10, 3, [(0, 5), (0, 6)])

@@ -12,10 +12,10 @@ from uuid_utils.compat import uuid7
 
 from outbox_consumers import Event
 from outbox_consumers.durable import DurableInbox, Job
-from outbox_consumers.durable.in_progress import Hand, Running
+from outbox_consumers.durable.in_progress import JobsInProgress, Running
 from outbox_consumers.durable.jobs import Leased, columns, queue_of
 from outbox_consumers.durable.key_order import places
-from outbox_consumers.durable.routes import Route
+from outbox_consumers.durable.routes import JobRoute
 from outbox_consumers.errors import UsageError
 from outbox_consumers.inbox import job_tables
 
@@ -120,7 +120,7 @@ def test_topics_need_kafka() -> None:
 
 
 def test_what_is_let_go_is_not_run() -> None:
-    hand = Hand()
+    hand = JobsInProgress()
     hand.hold([leased(n) for n in range(3)])
     job = hand.next()
     assert job is not None
@@ -132,7 +132,7 @@ def test_what_is_let_go_is_not_run() -> None:
 
 
 def test_what_is_handled_is_ended_once() -> None:
-    hand = Hand()
+    hand = JobsInProgress()
     hand.note(leased(1))
     hand.note(leased(2))
     assert [j.position for j in hand.collect()] == [1, 2]
@@ -140,7 +140,7 @@ def test_what_is_handled_is_ended_once() -> None:
 
 
 def test_a_slow_call_is_remembered_for_a_while() -> None:
-    route = Route(print, 3, None)
+    route = JobRoute(print, 3, None)
     assert route.seconds == float("inf")
     route.took(0.001)
     assert route.seconds == 0.001
@@ -154,7 +154,7 @@ def test_a_slow_call_is_remembered_for_a_while() -> None:
 
 
 def test_a_job_is_overdue_after_its_limit_only() -> None:
-    hand = Hand()
+    hand = JobsInProgress()
     hand.begin(Running(leased(1), 10.0, 5.0, 3))
     assert hand.overdue(14.9) is None
     assert hand.overdue(15.0) is not None

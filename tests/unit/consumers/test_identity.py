@@ -12,7 +12,7 @@ from outbox_consumers import Event
 from outbox_consumers.errors import UsageError
 from outbox_consumers.identity import (
     LETTER_ID_HEADER,
-    Naming,
+    IdentityRules,
     identify,
     packed_uuid,
     position_id,
@@ -40,8 +40,10 @@ ALMOST = [
 ]
 
 
-def id_of(*headers: tuple[str, bytes | None], topic: str = "orders", naming: Naming | None = None) -> bytes:
-    return identify(list(headers), (topic, 1, 7), naming or Naming()).packed
+def id_of(
+    *headers: tuple[str, bytes | None], topic: str = "orders", naming: IdentityRules | None = None
+) -> bytes:
+    return identify(list(headers), (topic, 1, 7), naming or IdentityRules()).packed
 
 
 @pytest.mark.parametrize("text", [str(ID), ID.hex, str(ID).upper(), ID.hex.upper()])
@@ -63,9 +65,9 @@ def test_another_text_belongs_to_its_source(text: bytes) -> None:
 
 def test_a_scope_joins_topics_and_parts_them() -> None:
     seventeen = ("id", b"17")
-    one = Naming(scope="shop")
+    one = IdentityRules(scope="shop")
     assert id_of(seventeen, naming=one) == id_of(seventeen, topic="refunds", naming=one)
-    some = Naming(scope={"orders": "shop", "payments": "shop"})
+    some = IdentityRules(scope={"orders": "shop", "payments": "shop"})
     assert id_of(seventeen, naming=some) == id_of(seventeen, topic="payments", naming=some)
     assert id_of(seventeen, topic="refunds", naming=some) == scoped_id("refunds", b"17")
 
@@ -78,14 +80,14 @@ def test_scope_and_text_cannot_be_taken_for_another_pair() -> None:
 @pytest.mark.parametrize("text", [*NOTHING, *NIL_UUIDS])
 def test_a_text_that_identifies_nothing_is_no_id(text: bytes) -> None:
     assert says_nothing(text)
-    found = identify([("id", text)], PLACE, Naming())
+    found = identify([("id", text)], PLACE, IdentityRules())
     assert (found.packed, found.own, found.text) == (position_id(*PLACE), False, b"")
 
 
 @pytest.mark.parametrize("text", [b"0", b"1", b"nullable", b"-", b"{}x", b"NaN1", *ALMOST])
 def test_a_text_that_is_short_or_odd_is_an_id(text: bytes) -> None:
     assert not says_nothing(text)
-    assert identify([("id", text)], PLACE, Naming()).own
+    assert identify([("id", text)], PLACE, IdentityRules()).own
 
 
 @pytest.mark.parametrize("text", [b"\xff\xfe", b"a\0b", b"x" * 100_000, b"\xed\xa0\x80"])
@@ -116,7 +118,7 @@ def test_a_dead_letter_keeps_its_id_on_another_topic() -> None:
 
 
 def test_other_headers_can_carry_id_and_type() -> None:
-    naming = Naming("ce_id", "ce_type")
+    naming = IdentityRules("ce_id", "ce_type")
     headers: Headers = [("id", b"1"), ("event_type", b"A"), ("ce_type", b"B"), ("ce_id", str(ID).encode())]
     event = Event.of(Message("orders", 0, 0, b"k", b"{}", headers), naming)
     assert (event.id, event.type, event.has_own_id) == (ID, "B", True)
@@ -124,7 +126,7 @@ def test_other_headers_can_carry_id_and_type() -> None:
 
 @pytest.mark.parametrize("kind", [None, b"", b" ", b"\0"])
 def test_a_type_that_says_nothing_is_none(kind: bytes | None) -> None:
-    assert type_of([("event_type", kind)], Naming()) is None
+    assert type_of([("event_type", kind)], IdentityRules()) is None
 
 
 def test_an_event_that_was_kept_keeps_id_and_type() -> None:
@@ -135,10 +137,10 @@ def test_an_event_that_was_kept_keeps_id_and_type() -> None:
 @pytest.mark.parametrize("name", ["", "a\0b", None, 1])
 def test_a_name_that_no_header_has_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="type_header"):
-        Naming(type_header=name)
+        IdentityRules(type_header=name)
 
 
 @pytest.mark.parametrize("scope", ["", "a\0b", {"orders": ""}, {"orders": None}])
 def test_an_empty_scope_is_refused(scope: str) -> None:
     with pytest.raises(UsageError, match="id_scope"):
-        Naming(scope=scope)
+        IdentityRules(scope=scope)

@@ -7,8 +7,8 @@ import math
 import pytest
 from confluent_kafka import KafkaError
 
-from outbox_consumers.loop.group_member import CommitWatch, Source
-from outbox_consumers.processes.counters import Counters
+from outbox_consumers.loop.group_member import CommitWatch, GroupMember
+from outbox_consumers.processes.counters import ConsumerCounters
 
 
 def test_offsets_that_wait_too_long_are_noticed_until_a_commit() -> None:
@@ -48,7 +48,7 @@ def test_without_a_limit_nothing_is_noticed() -> None:
 def test_a_commit_that_kafka_refuses_is_counted_and_kills_nobody(code: int) -> None:
     """The next owner finds the events in the inbox, so a refused commit loses and repeats nothing."""
     told: list[int] = []
-    counters = Counters()
-    source = Source({"on_commit": lambda error, _: told.append(error.code())}, ["t"], counters)
+    counters = ConsumerCounters()
+    source = GroupMember({"on_commit": lambda error, _: told.append(error.code())}, ["t"], counters)
     source._settings["on_commit"](KafkaError(code), [])
     assert (counters.commit_errors, told) == (1, [code])
