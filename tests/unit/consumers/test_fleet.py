@@ -13,7 +13,6 @@ import os, signal, sys, threading, time
 from pathlib import Path
 from outbox_consumers.processes import fleet
 from outbox_consumers.errors import Failed, ReadOnlyDatabase, Unreachable
-from outbox_consumers.processes.health import Shown
 
 folder, ends = Path(sys.argv[1]), sys.argv[2].split(",")
 fleet.LONGEST_PAUSE = 0.02
