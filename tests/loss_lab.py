@@ -175,7 +175,8 @@ class Lab:
         conn.execute("CREATE TABLE unpublished (n int)")
         provision.apply_postgres(conn, definition)
         road = Road(definition, conn)
-        topics.create(definition.kafka, [TopicSpec(road.topic, 1, 1, SMALL_MESSAGES)])
+        messages_topic = TopicSpec(definition.message_topic, 1, 1, {})
+        topics.create(definition.kafka, [TopicSpec(road.topic, 1, 1, SMALL_MESSAGES), messages_topic])
         version = self.client.debezium_version()
         assert version is not None
         changed = replace(definition, connect=replace(definition.connect, config=overrides))

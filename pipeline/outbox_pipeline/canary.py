@@ -16,9 +16,9 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import lsn, messages, slots
+from outbox_pipeline import lsn, message_gate, messages, slots
 from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
-from outbox_pipeline.errors import Failed, OutboxError
+from outbox_pipeline.errors import Failed, OutboxError, Refused
 from outbox_pipeline.slots import LiveSlot
 from outbox_pipeline.tail import Reader
 
@@ -57,10 +57,13 @@ def travel(
     Reads from the topic's end before the canary is written and recognises it by its position in the
     log, so neither an old one nor another process's is taken for it. Changes nothing that outlives
     it, joins no group. On an autocommit connection it leaves no transaction open. Raises Failed with
-    the station it stopped at, and Unreachable when Kafka cannot be read.
+    the station it stopped at, and Unreachable when Kafka cannot be read. Raises Refused, before anything
+    is written, where the live connector captures other messages than the definition's or its topic is
+    not there: the canary would stop it.
     """
     topic = definition.message_topic
     pattern = re.compile(re.escape(topic))
+    _refuse_harm(conn, definition)
     with Reader(definition.kafka) as reader:
         found = reader.follow(pattern, from_end=True)
         began = clock()
@@ -76,6 +79,20 @@ def travel(
         where=f"pipeline {definition.pipeline}",
         remedy=remedy,
     )
+
+
+def _refuse_harm(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:
+    """Raise where a canary must not be sent: for the station that is broken, where one is, else Refused."""
+    reason = message_gate.why_not(definition, definition.canary_prefix)
+    if not reason:
+        return
+    seen = look(conn, definition, topic_exists=True)
+    where = f"pipeline {definition.pipeline}"
+    broken = _at_the_slot(seen, definition) or _at_the_connector(seen, definition.connect.connector)
+    if broken is not None:
+        raise Failed(f"no canary was sent: {broken[0]}", where=where, remedy=broken[1])
+    remedy = "see outboxctl plan: only a connector as apply makes it takes a canary without harm"
+    raise Refused(f"no canary was sent: {reason}", where=where, remedy=remedy)
 
 
 def is_message_at(position: int, value: bytes | None) -> bool:
@@ -108,14 +125,21 @@ def look(conn: psycopg.Connection[TupleRow], definition: Definition, *, topic_ex
 
 def stopped_at(seen: Sighting, definition: Definition, position: int) -> tuple[str, str]:
     """Say at which station a canary written at `position` stopped, and what to do about it."""
+    at_the_slot = _at_the_slot(seen, definition)
+    if at_the_slot is not None or seen.slot is None:
+        return at_the_slot or ("", "")
+    return _at_the_connector(seen, definition.connect.connector) or _on_the_way(
+        seen.slot, seen.topic_exists, definition, position
+    )
+
+
+def _at_the_slot(seen: Sighting, definition: Definition) -> tuple[str, str] | None:
     name = definition.postgres.slot
     if seen.slot is None:
         return f"slot {name} does not exist", "run outboxctl apply"
     if seen.slot.lost:
-        return f"slot {name} is lost, the server has removed WAL it needs", "create the slot anew"
-    return _at_the_connector(seen, definition.connect.connector) or _on_the_way(
-        seen.slot, seen.topic_exists, definition, position
-    )
+        return f"slot {name} is lost, the server has removed WAL it needs", "run outboxctl recover"
+    return None
 
 
 def _at_the_connector(seen: Sighting, name: str) -> tuple[str, str] | None:

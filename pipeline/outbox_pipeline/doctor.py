@@ -17,7 +17,7 @@ from outbox_connectors.checks import Finding, OutboxTable, Severity, TableColumn
 from outbox_connectors.definition import Definition
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.profile import Version, known_losses, protected_overrides
-from outbox_pipeline import provision, slots
+from outbox_pipeline import message_gate, provision, slots
 from outbox_pipeline.connect import offsets, registration
 from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
 from outbox_pipeline.errors import OutboxError
@@ -138,19 +138,20 @@ def _of_transactions(conn: psycopg.Connection[TupleRow]) -> Iterator[Finding]:
     old = [writer for writer in slots.open_writers(conn) if writer.age_seconds > LONG_TRANSACTION_SECONDS]
     if old:
         cause = f"{old[0]} has written and not ended: the slot keeps all WAL since then"
-        remedy = f"end it, or SELECT pg_terminate_backend({old[0].pid})"
+        remedy = f"look in pg_stat_activity what pid {old[0].pid} does, and let its application end it"
         yield Finding("long-transaction", Severity.WARNING, cause, remedy, "PostgreSQL docs, restart_lsn")
 
 
 def _of_ticker(conn: psycopg.Connection[TupleRow], definition: Definition) -> Iterator[Finding]:
-    if definition.watch.ticker is not None and not slots.ticking(conn):
-        yield Finding(
-            "no-ticker",
-            Severity.WARNING,
-            "nobody sends the heartbeat: while the outbox is idle the slot stands still and WAL piles up",
-            "run outboxctl watch (or watch --tick-only) as a service",
-            "measured on PostgreSQL 15 and 18",
-        )
+    if definition.watch.ticker is None or slots.ticking(conn):
+        return
+    reason = message_gate.why_not(definition, definition.heartbeat_prefix, only_ours=True)
+    cause = "nobody sends the heartbeat: while the outbox is idle the slot stands still and WAL piles up"
+    remedy = "run outboxctl watch (or watch --tick-only) as a service"
+    if reason:
+        cause += f"; outboxctl watch would send none: {reason}"
+        remedy = "see outboxctl plan, and connectors/README.md on a connector that apply did not make"
+    yield Finding("no-ticker", Severity.WARNING, cause, remedy, "measured on PostgreSQL 15 and 18")
 
 
 def _of_connector(

@@ -20,7 +20,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow, dict_row
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import lsn, messages, road, slots
+from outbox_pipeline import lsn, message_gate, messages, road, slots
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Refused
 from outbox_pipeline.ids.rows import PAGES
@@ -146,7 +146,8 @@ def _check_slot(run: _Run) -> None:
     values = {"slot": name}
     row = run.conn.execute(statements.get("prune_read_log_end"), values).fetchone()
     end = lsn.parse(row[0]) if row else 0
-    messages.emit(run.conn, run.definition.heartbeat_prefix)  # behind `end`, for an idle connector to confirm
+    if not message_gate.why_harmful(run.definition, run.definition.heartbeat_prefix):
+        messages.emit(run.conn, run.definition.heartbeat_prefix)  # behind `end`, for an idle one to confirm
     deadline = time.monotonic() + CONFIRM_SECONDS
     while (confirmed := _confirmed(run.conn, values)) < end:
         if time.monotonic() > deadline:

@@ -24,7 +24,7 @@ from psycopg.rows import TupleRow
 from outbox_connectors.definition import Definition
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.findings import Severity
-from outbox_pipeline import audit, canary, fence, provision, replay, road, slots
+from outbox_pipeline import audit, canary, fence, message_gate, provision, replay, road, slots
 from outbox_pipeline import sql as statements
 from outbox_pipeline.audit import Books
 from outbox_pipeline.connect import offsets
@@ -172,6 +172,7 @@ def recover(
         road.note_connector(conn, definition, "recover")
         published = 0
         if found.broken:
+            message_gate.refuse(definition, definition.heartbeat_prefix, "the fence")
             _stop(conn, client, definition, say)
             _make_slot(conn, definition, say)
             until = fence.place(conn, definition)

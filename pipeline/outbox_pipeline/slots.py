@@ -24,6 +24,7 @@ from outbox_pipeline.errors import Failed
 from outbox_pipeline.plan import Change, ObjectPlan, State, blocked, text_of
 from outbox_pipeline.postgres import server_major
 from outbox_pipeline.rights import Rights
+from outbox_pipeline.slot_holder import Process
 
 KIND = "slot"
 PLUGIN = "pgoutput"
@@ -284,12 +285,15 @@ def _plan_active(live: LiveSlot, definition: Definition) -> ObjectPlan:
     name = definition.postgres.slot
     user = live.active_user or "an unknown role"
     application = f" ({live.active_application})" if live.active_application else ""
+    process = Process(live.active_pid, live.active_user, live.active_application)
     return blocked(
         KIND,
         name,
         f"is in use by {user}{application}, pid {live.active_pid}, "
         f"not by {definition.postgres.connector.user}",
-        "stop that consumer, or choose another postgres.slot",
+        f"find out whose it is: outboxctl connectors status, and {process.look}; where it is the connector "
+        "itself, write its role into postgres.connector.user, else stop it where it runs, or choose another "
+        "postgres.slot",
         changes=[Change("active for", user, definition.postgres.connector.user)],
     )
 

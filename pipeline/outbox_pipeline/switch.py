@@ -27,7 +27,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import canary, fence, provision, road, slots
+from outbox_pipeline import canary, fence, message_gate, provision, road, slots
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.connect.detaching import detach
@@ -167,6 +167,7 @@ def to_cdc(conn: Connection, client: ConnectClient, definition: Definition, *, s
     """
     place = _place(conn, definition)
     _check_history(place)
+    message_gate.refuse(definition, definition.heartbeat_prefix, "the fence")
     with turn.hold(conn, definition.pipeline, say=say), _gate(place):
         found = place.run("switch_read_fence")
         until = found[0] if found else None

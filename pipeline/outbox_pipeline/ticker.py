@@ -59,8 +59,13 @@ def run(
     report: Callable[[str], None],
     ticks: Ticks | None = None,
     ticked: Callable[[str], None] = lambda position: None,
+    why_not: Callable[[], str] = lambda: "",
 ) -> Ticks:
     """Tick until `stopped()`; a tick never overlaps another, and a lost connection is made anew.
+
+    `why_not` is asked before every tick. While it gives a reason nothing is sent and no connection is
+    held, `report` hears of each reason once, and it is asked again
+    at the next tick's time, after LONGEST_PAUSE_SECONDS at the latest.
 
     `connect` must return an autocommit connection and may raise Unreachable or psycopg.Error; both
     are retried for ever with a growing pause. `report` hears of the first failure in a row and of
@@ -69,10 +74,18 @@ def run(
     """
     ticks = ticks or Ticks()
     conn: psycopg.Connection[Any] | None = None
-    failures = 0
-    due = clock()
+    failures, withheld, due = 0, "", clock()
     try:
         while not stopped():
+            reason = why_not()
+            if reason or withheld:
+                _tell_withheld(withheld, reason, report)
+                due, withheld = clock(), reason
+            if reason:
+                _close(conn)
+                conn = None
+                sleep(min(interval_seconds, LONGEST_PAUSE_SECONDS))
+                continue
             try:
                 conn = conn or connect()
                 ticks.last_lsn = tick(conn, prefix)
@@ -81,10 +94,9 @@ def run(
                 conn = None
                 failures += 1
                 ticks.failed += 1
-                pause = pause_after(failures, interval_seconds)
                 if failures == 1:
                     report(f"no tick: {' '.join(str(error).split())}; trying again until it works")
-                sleep(pause)
+                sleep(pause_after(failures, interval_seconds))
                 continue
             if failures:
                 report(f"ticking again at {ticks.last_lsn}, after {failures} failed attempts")
@@ -96,6 +108,14 @@ def run(
     finally:
         _close(conn)
     return ticks
+
+
+def _tell_withheld(before: str, now: str, report: Callable[[str], None]) -> None:
+    """Report a reason once, and that there is none any more."""
+    if now and now != before:
+        report(f"no tick is sent: {now}")
+    elif not now:
+        report("ticks are sent again: the connector takes them")
 
 
 def _close(conn: psycopg.Connection[Any] | None) -> None:

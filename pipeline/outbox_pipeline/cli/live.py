@@ -37,6 +37,7 @@ def run(
     notify_url: str,
     repeat: str,
     tick: bool,
+    observe: bool | None,
     tidy_every: str,
     keep_history: bool,
 ) -> int:
@@ -51,6 +52,7 @@ def run(
         notify_url=telling.check_webhook(notify_url) if notify_url else "",
         repeat_seconds=_seconds(repeat, "--repeat"),
         tick=tick,
+        observe=observe,
         tidy=partial(tidy.tidy, definition, _unsaid) if tidy_every else None,
         tidy_seconds=_seconds(tidy_every, "--tidy-every") if tidy_every else 0.0,
         history_file=history.file_of(os.environ, definition.pipeline, definition.source)

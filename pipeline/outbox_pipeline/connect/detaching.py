@@ -44,7 +44,7 @@ def detach(
             raise Failed(
                 f"the slot is still read by pid {slot.active_pid}",
                 where=f"slot {definition.postgres.slot}",
-                remedy=f"stop whoever reads it, then {again} again",
+                remedy=f"find out whose it is (pg_stat_activity) and stop it there, then {again} again",
             )
         sleep(_BETWEEN_TRIES_SECONDS)
     while registered:

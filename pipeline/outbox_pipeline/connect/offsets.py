@@ -20,6 +20,7 @@ from outbox_pipeline import lsn, slots, sql
 from outbox_pipeline.connect.client import SourceOffset
 from outbox_pipeline.errors import Refused
 from outbox_pipeline.postgres import server_major
+from outbox_pipeline.slot_holder import DEBEZIUM, Process, Whose, whose
 from outbox_pipeline.slots import LiveSlot
 
 _SNAPSHOTS_WITHOUT_OFFSET = frozenset({"initial", "always", "when_needed", "initial_only"})
@@ -216,13 +217,15 @@ def _slot_trouble(positions: Positions, slot: LiveSlot) -> Iterator[Verdict]:
             "the connector does not find it and fails to create its own",
             "give the connector a slot.name of its own",
         )
-    application = slot.active_application or ""
-    if slot.active and application and not application.startswith("Debezium"):
+    process = Process(slot.active_pid, slot.active_user, slot.active_application)
+    debezium = (slot.active_application or "").startswith(DEBEZIUM)
+    found = whose(process, positions.config)
+    if slot.active and (found is Whose.OTHER or (found is Whose.UNKNOWN and not debezium)):
         yield Verdict(
             "slot_taken",
             Severity.CRITICAL,
-            f"slot {name} is held by pid {slot.active_pid} ({application})",
-            "end that consumer, or give the connector a slot of its own",
+            f"slot {name} is held by {process}",
+            f"find out who runs it ({process.look}), and stop it there",
         )
 
 

@@ -46,7 +46,7 @@ def plan(
             KIND,
             name,
             f"exists for something else: {moved[0].field} is {moved[0].have}, wants {moved[0].want}",
-            f"choose another connect.connector, or delete that one: outboxctl connectors delete {name}",
+            "choose another connect.connector: that one may deliver somebody's events",
             changes=changes,
         )
     if status is not None and status.state in ("PAUSED", "STOPPED"):

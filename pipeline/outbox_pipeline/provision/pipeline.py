@@ -158,7 +158,10 @@ def _look_from_afar(todo: Sequence[Part]) -> tuple[ObjectPlan, ...]:
 
 
 def _unticked(planned: ObjectPlan) -> ObjectPlan:
-    warning = "nobody sends the heartbeat, so an idle slot stands still: run outboxctl watch as a service"
+    warning = (
+        "nobody sends the heartbeat, so an idle slot stands still: run outboxctl watch as a service, which "
+        "sends none to a connector that apply did not make"
+    )
     return replace(planned, warnings=(*planned.warnings, warning))
 
 

@@ -65,7 +65,7 @@ def verdict_of(facts: Facts) -> Verdict:
         evidence=first.evidence,
         findings=tuple(finding for finding in others if finding.key not in (Key.HEALTHY, Key.IDLE)),
         unseen=facts.sample.unseen,
-        notes=facts.notes + _missing_rights(facts.postgres),
+        notes=facts.notes + _unseen_holder(facts) + _no_tick(facts) + _missing_rights(facts.postgres),
         seconds_left=facts.left,
         catch_up_seconds=consumer.catch_up_seconds(facts) if first.key is Key.CATCHING_UP else None,
     )
@@ -88,6 +88,17 @@ def _in_order(facts: Facts) -> Finding:
     latency = facts.sample.canary_seconds
     proof = f", commit to Kafka in {latency * 1000:.0f} ms" if latency is not None else ""
     return Finding(Key.HEALTHY, Severity.OK, f"events flow: {flow}{waiting}{proof}", "", evidence)
+
+
+def _unseen_holder(facts: Facts) -> tuple[str, ...]:
+    note = consumer.unknown_holder(facts)
+    return (note,) if note else ()
+
+
+def _no_tick(facts: Facts) -> tuple[str, ...]:
+    if facts.sample.foreign:
+        return (f"{facts.sample.foreign}: it gets no ticks, and outboxctl watch only observes it",)
+    return (f"no tick is sent: {facts.sample.no_tick}",) if facts.sample.no_tick else ()
 
 
 def _missing_rights(postgres: PostgresSample | None) -> tuple[str, ...]:

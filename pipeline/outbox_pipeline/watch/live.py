@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import postgres, ticker
+from outbox_pipeline import postgres, road, ticker
 from outbox_pipeline.errors import OutboxError
+from outbox_pipeline.message_gate import MessageGate
+from outbox_pipeline.road import Road
 from outbox_pipeline.tail import Reader
 from outbox_pipeline.watch import chore, document, history, notify
 from outbox_pipeline.watch.chore import Chores
@@ -22,7 +24,7 @@ from outbox_pipeline.watch.notify import Notice, Telling
 from outbox_pipeline.watch.pulse import Pulse
 from outbox_pipeline.watch.sample import Sample
 from outbox_pipeline.watch.serve import Server, Site, address
-from outbox_pipeline.watch.take import LONGEST_SECONDS, TICKER_NAME, Sampler
+from outbox_pipeline.watch.take import APPLICATION_NAME, LONGEST_SECONDS, TICKER_NAME, Sampler
 from outbox_pipeline.watch.thresholds import thresholds_of
 
 SAVE_SECONDS = 60.0
@@ -40,6 +42,7 @@ class Wishes:
     repeat_seconds: float = notify.REPEAT_SECONDS
     tick: bool = True
     history_file: Path | None = None
+    observe: bool | None = None  # write nothing anywhere; None: where apply did not make the connector
     tidy: Callable[[], object] | None = None  # what it gives back is reported, if it says anything
     tidy_seconds: float = 6 * 3600.0
 
@@ -85,6 +88,8 @@ class Watch:
                 server = kept.enter_context(Server(site, *address(self._wishes.serve)))
                 self.url = server.url
                 self._report(f"serving {server.url}")
+            if self._wishes.observe:
+                self._report("observing only: no ticks, no partitions made, nothing pruned")
             kept.enter_context(self._ticking())
             kept.enter_context(self._tidying())
             self._sample(show)
@@ -108,7 +113,8 @@ class Watch:
         return self._sampler.take(self._pulse.seconds(within) if self._ticks_itself() else None)
 
     def _ticks_itself(self) -> bool:
-        return self._wishes.tick and self._definition.watch.ticker is not None
+        wanted = self._wishes.tick and not self._wishes.observe
+        return wanted and self._definition.watch.ticker is not None
 
     @contextmanager
     def _ticking(self) -> Iterator[None]:
@@ -139,7 +145,7 @@ class Watch:
     def _tidying(self) -> Iterator[None]:
         """Keep the outbox tidy, in a thread of its own. What it is at when the watch ends is left undone."""
         tidy = self._wishes.tidy
-        if tidy is None:
+        if tidy is None or self._wishes.observe:
             yield
             return
         thread = threading.Thread(target=self._tidy, args=(tidy,), name="tidy", daemon=True)
@@ -151,8 +157,13 @@ class Watch:
             thread.join(WAIT_SECONDS * 10)
 
     def _tidy(self, tidy: Callable[[], object]) -> None:
+        def unless_foreign() -> object:
+            if self._wishes.observe is None and (reason := self._not_ours()):
+                return f"left undone: {reason}"
+            return tidy()
+
         chore.repeat(
-            tidy,
+            unless_foreign,
             "tidy",
             every_seconds=self._wishes.tidy_seconds,
             stopped=self._stopped.is_set,
@@ -162,7 +173,26 @@ class Watch:
             chores=self._chores,
         )
 
+    def _not_ours(self) -> str:
+        """Say why the outbox is not ours to tidy; empty where it is a relay's or apply made the connector."""
+        gate = MessageGate(self._definition)
+        try:
+            reason = gate.why_foreign()
+        finally:
+            gate.close()
+        if not reason:
+            return ""
+        with postgres.as_admin(self._definition, APPLICATION_NAME) as conn:
+            return "" if road.standing(conn, self._definition) is Road.RELAY else reason
+
     def _beat(self, interval_seconds: float) -> None:
+        gate = MessageGate(self._definition)
+        try:
+            self._tick_through(gate, interval_seconds)
+        finally:
+            gate.close()
+
+    def _tick_through(self, gate: MessageGate, interval_seconds: float) -> None:
         ticker.run(
             lambda: postgres.as_admin(self._definition, TICKER_NAME),
             self._definition.heartbeat_prefix,
@@ -173,6 +203,9 @@ class Watch:
             report=self._report,
             ticks=self._ticks,
             ticked=self._pulse.sent,
+            why_not=lambda: gate.why_not(
+                self._definition.heartbeat_prefix, only_ours=self._wishes.observe is None
+            ),
         )
 
     def _wait(self, seconds: float) -> None:

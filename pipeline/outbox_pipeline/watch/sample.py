@@ -198,6 +198,7 @@ class TaskSample:
     id: int
     state: str
     trace_line: str = ""
+    worker: str = ""  # host:port of the worker that runs it
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +211,7 @@ class ConnectSample:
     trace_line: str = ""
     offset_lsn: int | None = None  # None: nothing stored yet
     offset_type: str | None = None
+    config: Mapping[str, str] | None = None  # as it is stored, secrets masked; None: not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +238,7 @@ class KafkaSample:
     starts: Mapping[tuple[str, int], int]
     groups: tuple[GroupSample, ...]
     missing_topics: tuple[str, ...] = ()
+    message_topic: bool | None = None  # whether the topic of ticks and canaries exists; None: not looked
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +252,8 @@ class Sample:
     kafka: KafkaSample | Unseen | None = None
     disk_free_bytes: int | None = None  # None: unknown
     canary_seconds: float | None = None  # commit to Kafka, measured by the ticker; None: not measured
+    no_tick: str | None = None  # why ticks would do harm; empty: they would not; None: not known or wanted
+    foreign: str | None = None  # by what the connector is not made by apply; empty: it is; None: not known
 
     @property
     def unseen(self) -> tuple[Unseen, ...]:

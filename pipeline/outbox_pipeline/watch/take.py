@@ -14,6 +14,7 @@ import psycopg
 from confluent_kafka import KafkaException
 from psycopg.rows import TupleRow
 
+from outbox_connectors import ownership
 from outbox_connectors.definition import Definition
 from outbox_connectors.errors import OutboxError
 from outbox_pipeline import postgres, slots
@@ -55,6 +56,10 @@ def names_of(definition: Definition) -> Names:
     )
 
 
+def _kafka_source(definition: Definition, names: Names) -> KafkaSource:
+    return KafkaSource(definition.kafka, names.groups, message_topic=definition.message_topic)
+
+
 def free_bytes(free_from: str) -> int | None:
     """Say how much disk is free for WAL: of a path, or a size that was given. None: unknown."""
     if free_from.isdecimal():
@@ -82,11 +87,13 @@ class Sampler:
         kafka_source: Source[KafkaSample] | None,
         *,
         disk_free_from: str = "unknown",
+        definition: Definition | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._names = names
         self._postgres, self._connect, self._kafka = postgres_source, connect_source, kafka_source
         self._disk = disk_free_from
+        self._definition = definition  # what the live connector is compared with
         self._clock = clock
         self._threads = ThreadPoolExecutor(3, thread_name_prefix="sample")
         self._running: dict[str, Future[object]] = {}
@@ -105,8 +112,9 @@ class Sampler:
             names,
             PostgresSource(connect, names, definition.outbox.table),
             None if only_postgres else ConnectSource(definition.connect),
-            None if only_postgres else KafkaSource(definition.kafka, names.groups),
+            None if only_postgres else _kafka_source(definition, names),
             disk_free_from=definition.watch.disk_free_from,
+            definition=definition,
         )
 
     def take(self, canary_seconds: float | None = None) -> Sample:
@@ -118,15 +126,35 @@ class Sampler:
             "connect": self._ask("connect", self._connect),
             "kafka": self._ask("kafka", self._kafka),
         }
+        connect = _seen("connect", asked["connect"], deadline, ConnectSample)
+        kafka = _seen("kafka", asked["kafka"], deadline, KafkaSample)
         return Sample(
             at=at,
             names=self._names,
             postgres=_seen("postgres", asked["postgres"], deadline, PostgresSample),
-            connect=_seen("connect", asked["connect"], deadline, ConnectSample),
-            kafka=_seen("kafka", asked["kafka"], deadline, KafkaSample),
+            connect=connect,
+            kafka=kafka,
             disk_free_bytes=free_bytes(self._disk),
             canary_seconds=canary_seconds,
+            no_tick=self._why_no_tick(connect, kafka),
+            foreign=self._why_foreign(connect),
         )
+
+    def _why_no_tick(
+        self, connect: ConnectSample | Unseen | None, kafka: KafkaSample | Unseen | None
+    ) -> str | None:
+        definition = self._definition
+        if definition is None or definition.watch.ticker is None or not isinstance(connect, ConnectSample):
+            return None
+        if not isinstance(kafka, KafkaSample):
+            return None
+        prefix = definition.heartbeat_prefix
+        return ownership.why_no_message(definition, connect.config, prefix, kafka.message_topic)
+
+    def _why_foreign(self, connect: ConnectSample | Unseen | None) -> str | None:
+        if self._definition is None or not isinstance(connect, ConnectSample) or connect.config is None:
+            return None
+        return ownership.why_foreign(self._definition, connect.config)
 
     def _ask(self, name: str, source: Source[object] | None) -> Future[object] | None:
         """Start looking, unless the last look at this source still waits: then that one is waited for."""

@@ -41,7 +41,7 @@ HEALTHY = Sighting(slot=SLOT, connect_problem="", connector=RUNNING, topic_exist
     ("seen", "problem", "remedy"),
     [
         (replace(HEALTHY, slot=None), "slot shop_outbox does not exist", "outboxctl apply"),
-        (replace(HEALTHY, slot=replace(SLOT, wal_status="lost")), "slot shop_outbox is lost", "anew"),
+        (replace(HEALTHY, slot=replace(SLOT, wal_status="lost")), "slot shop_outbox is lost", "recover"),
         (
             replace(HEALTHY, connect_problem="Connection refused", connector=None),
             "Kafka Connect cannot be asked: Connection refused",

@@ -172,6 +172,22 @@ def test_a_foreign_process_on_the_slot_is_named() -> None:
     assert Key.TASK_FAILED in outranked(answer)
 
 
+def test_a_foreign_connector_of_another_login_does_not_take_its_own_slot() -> None:
+    theirs = with_connect(with_sender(HEALTHY, user="their_app"), config={"database.user": "their_app"})
+    assert verdict(theirs).key is Key.HEALTHY
+
+
+def test_where_it_cannot_be_seen_whose_process_it_is_nothing_is_ended() -> None:
+    hidden = with_connect(with_sender(HEALTHY, user="x"), config={"database.user": "${file:/s:user}"})
+    answer = verdict(hidden)
+    assert answer.key is Key.HEALTHY
+    assert "cannot be seen" in "".join(answer.notes)
+    failed = verdict(with_connect(hidden, tasks=(TaskSample(0, "FAILED", "slot is active for PID 100"),)))
+    taken = next(found for found in failed.findings if found.key is Key.SLOT_TAKEN)
+    assert taken.severity is Severity.WARNING
+    assert "terminate" not in taken.next_step + failed.next_step
+
+
 def test_a_session_that_calls_the_sql_functions_takes_the_slot_too() -> None:
     assert verdict(with_sender(HEALTHY, application="", backend_type="client backend")).key is Key.SLOT_TAKEN
 

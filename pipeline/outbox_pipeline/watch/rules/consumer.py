@@ -5,14 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 from outbox_connectors.findings import Severity
+from outbox_pipeline.slot_holder import DEBEZIUM, Process, Whose, whose
 from outbox_pipeline.watch.facts import Facts, standing_since
 from outbox_pipeline.watch.rules import psql, time_left, urgency, waiting
 from outbox_pipeline.watch.rules.server import still_delivers
 from outbox_pipeline.watch.sample import ConnectSample, PostgresSample, Sender
 from outbox_pipeline.watch.verdict import Finding, Key
 from outbox_pipeline.watch.words import count, duration, size
-
-DEBEZIUM = "Debezium"  # application_name of its sessions: "Debezium Streaming" and the like
 
 
 def down_seconds(facts: Facts) -> float:
@@ -29,25 +28,78 @@ def slot_taken(facts: Facts) -> Finding | None:
     sender, slot, names = facts.sender, facts.slot, facts.names
     if slot is None or sender is None or facts.is_copy:  # a copy is held by the slot sync worker
         return None
-    if not _foreign(sender, names.connector_user):
+    process, running = _process(sender), _runs(facts.connect)
+    found = holder(facts)
+    if found is Whose.CONNECTOR or (found is Whose.UNKNOWN and running and _debezium(sender)):
         return None
-    who = f"process {sender.pid}" + (f" of user {sender.user}" if sender.user else "")
-    who += f", application {sender.application!r}" if sender.application else ""
-    who += f", from {sender.client}" if sender.client else ""
+    evidence = {
+        "pid": sender.pid,
+        "user": sender.user,
+        "application": sender.application,
+        "client": sender.client,
+        "whose": found.value,
+    }
+    if found is Whose.UNKNOWN and _debezium(sender):
+        return Finding(
+            Key.SLOT_TAKEN,
+            Severity.WARNING,
+            f"slot {slot.name} is held by {process}; whether that is connector {names.connector} cannot be "
+            "seen",
+            f"{psql(process.look)}  # compare it with database.user and the worker of the connector",
+            evidence,
+        )
     return Finding(
         Key.SLOT_TAKEN,
         Severity.CRITICAL,
-        f"slot {slot.name} is held by {who}; the connector cannot use it, and what that process confirms "
+        f"slot {slot.name} is held by {process}; the connector cannot use it, and what that process confirms "
         "never reaches Kafka",
-        psql(f"SELECT pg_terminate_backend({sender.pid})"),
-        {"pid": sender.pid, "user": sender.user, "application": sender.application, "client": sender.client},
+        psql(f"SELECT pg_terminate_backend({sender.pid})")
+        if found is Whose.OTHER and not _debezium(sender)
+        else f"{psql(process.look)}  # find out who runs it, and stop it there",
+        evidence,
     )
 
 
-def _foreign(sender: Sender, user: str) -> bool:
-    if sender.application:
-        return not sender.application.startswith(DEBEZIUM) or (sender.user not in (None, user))
-    return sender.backend_type not in (None, "walsender")
+def holder(facts: Facts) -> Whose:
+    """Tell whose process holds the slot, from what the live connector logs in as."""
+    sender, connect = facts.sender, facts.connect
+    if sender is None:
+        return Whose.UNKNOWN
+    if not sender.application and sender.backend_type not in (None, "walsender"):
+        return Whose.UNKNOWN
+    return whose(
+        _process(sender),
+        connect.config if connect else None,
+        expected_user=facts.names.connector_user,
+        worker=connect.tasks[0].worker if connect and connect.tasks else "",
+        running=_runs(connect),
+    )
+
+
+def unknown_holder(facts: Facts) -> str:
+    """Say what to find out where a Debezium holds the slot and nobody can see whether it is the connector."""
+    sender = facts.sender
+    if sender is None or facts.is_copy or not _debezium(sender) or holder(facts) is not Whose.UNKNOWN:
+        return ""
+    if not _runs(facts.connect):
+        return ""  # a finding says it
+    return (
+        f"slot {facts.names.slot} is read by {_process(sender)}: whether that is connector "
+        f"{facts.names.connector} cannot be seen; compare the user with the one that its database.user "
+        "stands for"
+    )
+
+
+def _process(sender: Sender) -> Process:
+    return Process(sender.pid, sender.user, sender.application, sender.client)
+
+
+def _debezium(sender: Sender) -> bool:
+    return bool(sender.application) and str(sender.application).startswith(DEBEZIUM)
+
+
+def _runs(connect: ConnectSample | None) -> bool:
+    return connect is not None and any(task.state == "RUNNING" for task in connect.tasks)
 
 
 def task_failed(facts: Facts) -> Finding | None:
@@ -334,12 +386,14 @@ def heartbeat_missing(facts: Facts) -> Finding | None:
     if not (long_enough or unsent):
         return None
     who = f"no ticker ({facts.names.ticker}) is connected" if facts.names.ticker else "no heartbeat arrives"
+    if facts.sample.no_tick:
+        who = f"no tick is sent ({facts.sample.no_tick})"
     return Finding(
         Key.HEARTBEAT_MISSING,
         urgency(facts, Severity.WARNING),
         f"other tables or databases write WAL while the outbox is quiet, and {who}, so slot {slot.name} "
         f"stands still{waiting(facts)}{time_left(facts)}; the next event frees it",
-        "outboxctl watch" if facts.names.ticker else "outboxctl doctor",
+        "outboxctl watch" if facts.names.ticker and not facts.sample.no_tick else "outboxctl doctor",
         {"still_seconds": facts.confirmed_still, "flush_lag": lag, "tickers": 0},
     )
 

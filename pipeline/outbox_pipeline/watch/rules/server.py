@@ -202,12 +202,11 @@ def slots_nearly_full(facts: Facts) -> Finding | None:
         return None
     idle = [slot.name for slot in postgres.slots if not slot.active and slot.name != facts.names.slot]
     example = f"; unused: {', '.join(sorted(idle)[:5])}" if idle else ""
-    first = f"SELECT pg_drop_replication_slot({quoted(sorted(idle)[0])})" if idle else ""
     return Finding(
         Key.SLOTS_NEARLY_FULL,
         Severity.WARNING,
         f"{used} of {limit} replication slots are in use (max_replication_slots){example}",
-        f"outboxctl slots  # then, if it is really unused: {psql(first)}" if first else "outboxctl slots",
+        "outboxctl slots  # an unused one is dropped by whoever knows that nobody will come back for it",
         {"used": used, "max_replication_slots": limit},
     )
 
@@ -264,7 +263,7 @@ def _standby(facts: Facts, slot: Slot | None) -> Finding | None:
     )
     if slot is not None:
         step = (
-            psql(f"SELECT pg_drop_replication_slot({quoted(slot.name)})")
+            psql(f"SELECT pg_drop_replication_slot({quoted(slot.name)}) WHERE pg_is_in_recovery()")
             + "  # on the standby; it is copied again"
         )
     return Finding(
