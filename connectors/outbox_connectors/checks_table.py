@@ -70,6 +70,40 @@ def _partition_root(_: View, table: OutboxTable) -> Iterator[Finding]:
         yield Finding("partition-root", Severity.CRITICAL, cause, remedy, "PostgreSQL CREATE PUBLICATION")
 
 
+def _configured_columns(view: View, table: OutboxTable) -> Iterator[Finding]:
+    """Compare what the router is told to read with what the table has, whatever the contract."""
+    names = ", ".join(column.name for column in table.columns)
+    for alias in view.routers:
+        prefix = f"transforms.{alias}."
+        wanted = {
+            key: view.get(f"{prefix}{key}") or default
+            for key, default in ROUTER_COLUMNS.items()
+            if default or view.get(f"{prefix}{key}")
+        }
+        placed = view.names(f"{prefix}table.fields.additional.placement")
+        if view.get(f"{prefix}table.field.additional.missing").lower() != "ignore":
+            wanted |= {f"placement {entry}": entry.partition(":")[0] for entry in placed}
+        for key, column in wanted.items():
+            if table.column(column) is None:
+                cause = f"{key} is {column}, which the table has not: the first row fails the task"
+                remedy = f"find out which of its columns is meant: {names}"
+                yield Finding("missing-column", Severity.CRITICAL, cause, remedy, "EventRouter")
+
+
+# What the router reads, with Debezium's defaults; no default: only where it is set.
+ROUTER_COLUMNS: Final = {
+    "table.field.event.id": "id",
+    "table.field.event.key": "aggregateid",
+    "table.field.event.payload": "payload",
+    "route.by.field": "aggregatetype",
+    "table.field.event.timestamp": "",
+    "table.field.event.schema.version": "",
+}
+FOREIGN_RULES: Final[tuple[Callable[[View, OutboxTable], Iterator[Finding]], ...]] = (
+    _configured_columns,
+    _row_trigger,
+    _partition_root,
+)
 RULES: Final[tuple[Callable[[View, OutboxTable], Iterator[Finding]], ...]] = (
     _missing_columns,
     _column_types,

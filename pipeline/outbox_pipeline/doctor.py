@@ -13,7 +13,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors import checks
-from outbox_connectors.checks import Finding, OutboxTable, Severity, TableColumn
+from outbox_connectors.checks import Finding, Severity
 from outbox_connectors.definition import Definition
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.profile import Version, known_losses, protected_overrides
@@ -23,7 +23,7 @@ from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
 from outbox_pipeline.errors import OutboxError
 from outbox_pipeline.plan import ObjectPlan, State
 from outbox_pipeline.postgres import server_major
-from outbox_pipeline.provision import debezium_connector, publications, server, tables
+from outbox_pipeline.provision import captured, debezium_connector, publications, server
 
 LONG_TRANSACTION_SECONDS = 600.0
 # Kinds of which any difference can lose rows or stop everything.
@@ -165,7 +165,7 @@ def _of_connector(
     if config is None:
         return
     yield from checks.check(
-        config, debezium=version, postgres_major=major, table=_outbox_table(conn, definition)
+        config, debezium=version, postgres_major=major, table=captured.outbox_of(conn, config)
     )
     for verdict in offsets.verdicts(offsets.read(conn, config, client.offsets(name))):
         if verdict.severity is not Severity.OK:
@@ -186,19 +186,3 @@ def _of_status(status: ConnectorStatus | None) -> Iterator[Finding]:
         cause = f"connector {status.name}: {explanation}"
         remedy = "outboxctl connectors status, mend the cause, then outboxctl connectors restart --failed"
         yield Finding("connector-state", Severity.CRITICAL, cause, remedy, "Kafka Connect")
-
-
-def _outbox_table(conn: psycopg.Connection[TupleRow], definition: Definition) -> OutboxTable | None:
-    live = tables.read(conn, definition.outbox.table)
-    publication = publications.read(conn, definition.postgres.publication)
-    if live is None:
-        return None
-    return OutboxTable(
-        columns=tuple(
-            TableColumn(column["name"], column["type"], not column["not_null"], column["default"] or "")
-            for column in live.columns
-        ),
-        has_row_trigger=any(live.row_triggers.values()),
-        partitioned=live.kind == "p",
-        publishes_via_root=publication is None or publication.via_root,
-    )

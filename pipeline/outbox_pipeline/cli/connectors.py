@@ -10,8 +10,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import click
+import psycopg
 
 from outbox_connectors import checks, profile
+from outbox_connectors.checks import OutboxTable
 from outbox_connectors.errors import ExitCode
 from outbox_pipeline import postgres
 from outbox_pipeline.cli import Invocation, output, pass_invocation
@@ -38,7 +40,8 @@ from outbox_pipeline.cli.connectors_state import (
 from outbox_pipeline.connect import configuration, registration, restart_guard
 from outbox_pipeline.connect.client import FieldError
 from outbox_pipeline.connect.registration import Registration
-from outbox_pipeline.errors import UsageError
+from outbox_pipeline.errors import OutboxError, UsageError
+from outbox_pipeline.provision import captured
 
 file_option = click.option(
     "--file",
@@ -125,7 +128,8 @@ def validate(invocation: Invocation, place: Place, name: str | None, json_file: 
     Exit code 1 when Connect refuses it, 5 or 4 by the worst finding of our own.
     """
     with _wanted(place, name, json_file) as (target, config, major):
-        plan = registration.prepare(target.client, target.name, config, postgres_major=major)
+        table = _captured(place, target, config)
+        plan = registration.prepare(target.client, target.name, config, postgres_major=major, table=table)
     if invocation.json:
         document = {"errors": _error_documents(plan.errors), "findings": _finding_documents(plan.findings)}
         output.json_document({"connector": plan.name, **document})
@@ -162,7 +166,8 @@ def register(
     the update would restart a task at a moment at which rows could be lost.
     """
     with _wanted(place, name, json_file) as (target, config, major):
-        plan = registration.prepare(target.client, target.name, config, postgres_major=major)
+        table = _captured(place, target, config)
+        plan = registration.prepare(target.client, target.name, config, postgres_major=major, table=table)
         if not invocation.json:
             _show_plan(plan, dry_run)
         if plan.errors:
@@ -209,6 +214,25 @@ def _wanted(
         yield target, profile.render(definition, debezium=version, postgres_major=major), major
 
 
+def _captured(place: Place, target: Target, config: dict[str, str]) -> OutboxTable | None:
+    """Read the table that a configuration captures; None where its database is not known to be ours to ask.
+
+    The administrator's server is the connector's only where host, port and database are the definition's.
+    """
+    definition = place.definition()
+    if definition is None:
+        return None
+    login = definition.postgres.connector
+    theirs = [config.get(f"database.{key}", "") for key in ("hostname", "port", "dbname")]
+    if theirs != [login.host, str(login.port), login.database]:
+        return None
+    try:
+        with target.database(login.database) as conn:
+            return captured.outbox_of(conn, config)
+    except (OutboxError, psycopg.Error):
+        return None  # the remedies then say what to find out
+
+
 def _show_plan(plan: Registration, dry_run: bool) -> None:
     would = "would be " if dry_run else ""
     done = {"create": f"{would}created", "update": f"{would}updated", "none": "nothing to change"}
@@ -225,10 +249,14 @@ def _show_plan(plan: Registration, dry_run: bool) -> None:
 
 def _show_findings(plan: Registration) -> None:
     for finding in plan.findings:
-        output.warning(f"{finding.severity}: {finding.cause}; {finding.remedy}")
+        word = "note" if finding.severity is checks.Severity.OK else finding.severity
+        output.warning(f"{word}: {finding.cause}; {finding.remedy}")
     if plan.literal_secrets:
         names = ", ".join(plan.literal_secrets)
-        output.warning(f"{names} would be stored readable for all; use ${{env:NAME}} or ${{file:path:key}}")
+        output.warning(
+            f"{names} would be stored readable for all; use ${{env:NAME}} or ${{file:path:key}} of a "
+            "provider that the worker has (config.providers)"
+        )
 
 
 def _refused(invocation: Invocation, plan: Registration, dry_run: bool) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from outbox_connectors import checks
+from outbox_connectors.checks import OutboxTable
 from outbox_connectors.findings import Finding
 from outbox_connectors.masking import HIDDEN
 from outbox_connectors.profile import Version
@@ -49,16 +50,23 @@ def require_debezium(client: ConnectClient) -> Version:
 
 
 def prepare(
-    client: ConnectClient, name: str, config: Mapping[str, str], *, postgres_major: int | None = None
+    client: ConnectClient,
+    name: str,
+    config: Mapping[str, str],
+    *,
+    postgres_major: int | None = None,
+    table: OutboxTable | None = None,
 ) -> Registration:
     """Let Connect validate a configuration and compare it with the one it has. Changes nothing.
+
+    `table` is the live table that it captures, None where that was not seen.
 
     Raises Failed where the configuration wants Debezium's PostgreSQL connector and the worker has none.
     """
     findings: Sequence[Finding] = ()
     if config.get("connector.class") == DEBEZIUM_POSTGRES:
         debezium = require_debezium(client)
-        findings = checks.check(config, debezium=debezium, postgres_major=postgres_major)
+        findings = checks.check(config, debezium=debezium, postgres_major=postgres_major, table=table)
     have = client.config(name)
     return Registration(
         name=name,
