@@ -72,6 +72,7 @@ class Postgres:
     slot: str
     publication: str
     failover: bool  # asked for; has an effect on PostgreSQL 17 and later
+    restrict_messages: bool  # take pg_logical_emit_message from PUBLIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,7 @@ class Watch:
     """How the pipeline is watched. `ticker` None: the connector's own heartbeat is rendered instead."""
 
     ticker: timedelta | None
+    roles: tuple[str, ...]  # who ticks, besides the administrator; none: the outbox's writers
     warn_left: timedelta
     critical_left: timedelta
     groups: tuple[str, ...]

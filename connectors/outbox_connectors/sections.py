@@ -32,7 +32,7 @@ from outbox_connectors.interpolation import refers_to_provider
 
 KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "": ("pipeline", "postgres", "outbox", "kafka", "connect", "watch"),
-    "postgres": ("admin", "connector", "slot", "publication", "failover"),
+    "postgres": ("admin", "connector", "slot", "publication", "failover", "restrict_messages"),
     "postgres.connector": (
         "host",
         "port",
@@ -50,7 +50,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "kafka.aggregates.*": ("partitions", "replication_factor", "config"),
     "connect": ("url", "connector", "topic_prefix", "auth", "config"),
     "connect.auth": ("user", "password", "bearer", "ca_file", "cert_file", "key_file"),
-    "watch": ("ticker", "warn", "critical", "groups", "disk"),
+    "watch": ("ticker", "roles", "warn", "critical", "groups", "disk"),
     "watch.warn": ("seconds_left",),
     "watch.critical": ("seconds_left",),
     "watch.disk": ("free_from",),
@@ -167,6 +167,7 @@ def _postgres(section: Section, pipeline: str) -> Postgres:
         slot=section.name("slot", _slot_name, f"{pipeline}_outbox"),
         publication=section.name("publication", _publication_name, f"{pipeline}_outbox"),
         failover=section.flag("failover", default=True),
+        restrict_messages=section.flag("restrict_messages", default=True),
     )
 
 
@@ -298,6 +299,7 @@ def _watch(section: Section) -> Watch:
         raise critical.fault("seconds_left", "is longer than watch.warn.seconds_left", "warn earlier")
     return Watch(
         ticker=_ticker(section),
+        roles=section.names("roles", _identifier),
         warn_left=warn_left,
         critical_left=critical_left,
         groups=section.texts("groups"),

@@ -24,6 +24,7 @@ from outbox_pipeline.errors import OutboxError
 from outbox_pipeline.plan import ObjectPlan, State
 from outbox_pipeline.postgres import server_major
 from outbox_pipeline.provision import captured, debezium_connector, publications, server
+from outbox_pipeline.provision import debezium_connector, message_rights, publications, server, tables
 
 LONG_TRANSACTION_SECONDS = 600.0
 # Kinds of which any difference can lose rows or stop everything.
@@ -78,6 +79,7 @@ def examine(conn: psycopg.Connection[TupleRow], client: ConnectClient, definitio
     found = [finding for planned in plan.objects for finding in _of_plan(planned)]
     found += server.findings(server.read(conn))
     found += checks.retention(definition)
+    found += message_rights.findings(message_rights.read(conn, definition))
     found += _of_slot(conn, definition)
     found += _of_ticker(conn, definition)
     unseen = [f"{planned.kind} {planned.name}: {planned.why}" for planned in plan.objects if planned.unseen]

@@ -25,6 +25,7 @@ from outbox_connectors.definition import Definition
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.findings import Severity
 from outbox_pipeline import audit, canary, fence, message_gate, provision, replay, road, slots
+from outbox_pipeline import audit, canary, fence, provision, replay, road, slots, too_large
 from outbox_pipeline import sql as statements
 from outbox_pipeline.audit import Books
 from outbox_pipeline.connect import offsets
@@ -108,6 +109,8 @@ def plan(conn: Connection, client: ConnectClient, definition: Definition) -> Pla
     if broken and worst.code not in MENDED:
         raise Refused(worst.cause, remedy=worst.next_step)
     status = client.status(name) if config is not None else None
+    if not broken and (stopped := too_large.look(conn, definition, status, positions)) is not None:
+        worst, broken = stopped, True
     return Plan(worst.code, worst.cause, broken, _steps(definition, positions, broken, status is not None))
 
 

@@ -20,6 +20,7 @@ from outbox_pipeline import road, slots, topics
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed, Unreachable
+from outbox_pipeline.postgres import server_major
 from outbox_pipeline.provision import debezium_connector, event_topics, publications, roles, tables, turn
 
 CONNECT, KAFKA = "connect", "kafka"  # what can be skipped
@@ -217,6 +218,9 @@ def _remove_role(conn: psycopg.Connection[TupleRow], definition: Definition) -> 
             conn.execute(sql.SQL(statements.get("revoke_select")).format(**names))
             conn.execute(sql.SQL(statements.get("revoke_usage")).format(**names))
         conn.execute(sql.SQL(statements.get("revoke_connect")).format(**names))
+        if definition.watch.ticker is None:  # the connector's own heartbeat was granted it
+            taken = statements.get("take_messages_back", server_major(conn))
+            conn.execute(sql.SQL(taken).format(**names))
         conn.execute(sql.SQL(statements.get("drop_role")).format(**names))
 
 

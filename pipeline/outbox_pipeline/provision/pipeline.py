@@ -21,6 +21,7 @@ from outbox_pipeline.provision import (
     beside,
     debezium_connector,
     event_topics,
+    message_rights,
     publications,
     roles,
     server,
@@ -84,6 +85,7 @@ def postgres_parts(
     yield Part(roles.GRANTS, user, partial(_connector_grants, conn, definition), execute)
     for writer in definition.outbox.writers:
         yield Part(roles.GRANTS, writer, partial(_writer_grants, conn, definition, writer), execute)
+    yield Part(message_rights.KIND, message_rights.NAME, partial(_message_rights, conn, definition), execute)
     name = definition.postgres.publication
     yield Part(publications.KIND, name, partial(_publication, conn, definition), execute)
     make_slot = partial(_make_slot, conn, definition, say)
@@ -319,6 +321,10 @@ def _connector_grants(conn: psycopg.Connection[TupleRow], definition: Definition
 def _writer_grants(conn: psycopg.Connection[TupleRow], definition: Definition, writer: str) -> ObjectPlan:
     live = roles.read_grants(conn, writer, definition)
     return roles.plan_writer_grants(writer, live, definition, _rights(conn, definition))
+
+
+def _message_rights(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectPlan:
+    return message_rights.plan(message_rights.read(conn, definition), definition, _rights(conn, definition))
 
 
 def _publication(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectPlan:

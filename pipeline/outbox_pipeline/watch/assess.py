@@ -23,6 +23,7 @@ RULES: tuple[Rule, ...] = (
     slot.offset_behind_slot,
     server.postgres_unreachable,
     consumer.slot_taken,
+    consumer.message_too_large,
     consumer.task_failed,
     consumer.connector_stopped,
     consumer.connector_paused,

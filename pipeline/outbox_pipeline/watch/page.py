@@ -48,6 +48,7 @@ _PLACES = {
         Key.CATCHING_UP,
     },
     "connector": {
+        Key.MESSAGE_TOO_LARGE,
         Key.TASK_FAILED,
         Key.CONNECTOR_PAUSED,
         Key.CONNECTOR_STOPPED,

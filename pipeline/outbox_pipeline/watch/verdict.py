@@ -30,6 +30,7 @@ class Key(StrEnum):
     OFFSET_BEHIND_SLOT = "offset_behind_slot"
     # who consumes the slot
     SLOT_TAKEN = "slot_taken"
+    MESSAGE_TOO_LARGE = "message_too_large"
     TASK_FAILED = "task_failed"
     CONNECTOR_STOPPED = "connector_stopped"
     CONNECTOR_PAUSED = "connector_paused"

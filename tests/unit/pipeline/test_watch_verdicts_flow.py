@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from outbox_connectors.findings import Severity
+from outbox_pipeline.watch.sample import ConnectSample, TaskSample
 from outbox_pipeline.watch.verdict import Key
 from watch_samples import (
     CONNECT_GONE,
@@ -25,6 +28,25 @@ from watch_samples import (
     with_settings,
     with_slot,
 )
+
+# --- too large ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        "RecordTooLargeException: The message is 1600123 bytes when serialized which is larger than 1048576",
+        "java.lang.OutOfMemoryError: Java heap space",
+    ],
+)
+def test_a_task_that_fails_over_something_too_large_is_named(trace: str) -> None:
+    assert isinstance(HEALTHY.connect, ConnectSample)
+    failed = replace(HEALTHY.connect, tasks=(TaskSample(0, "FAILED", trace),))
+    answer = verdict(replace(HEALTHY, connect=failed))
+    assert (answer.key, answer.severity) == (Key.MESSAGE_TOO_LARGE, Severity.CRITICAL)
+    assert answer.next_step.startswith("outboxctl recover")
+    assert Key.TASK_FAILED in outranked(answer)
+
 
 # --- frozen, looping, not acking ---------------------------------------------------------------
 

@@ -6,8 +6,9 @@ from itertools import pairwise
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.slot_holder import DEBEZIUM, Process, Whose, whose
+from outbox_pipeline import too_large
 from outbox_pipeline.watch.facts import Facts, standing_since
-from outbox_pipeline.watch.rules import psql, time_left, urgency, waiting
+from outbox_pipeline.watch.rules import RECOVER, psql, time_left, urgency, waiting
 from outbox_pipeline.watch.rules.server import still_delivers
 from outbox_pipeline.watch.sample import ConnectSample, PostgresSample, Sender
 from outbox_pipeline.watch.verdict import Finding, Key
@@ -100,6 +101,25 @@ def _debezium(sender: Sender) -> bool:
 
 def _runs(connect: ConnectSample | None) -> bool:
     return connect is not None and any(task.state == "RUNNING" for task in connect.tasks)
+
+
+def message_too_large(facts: Facts) -> Finding | None:
+    """The task failed over something that no record, or no memory, can hold; it does so at every start."""
+    connect, names = facts.connect, facts.names
+    if connect is None:
+        return None
+    traces = [task.trace_line for task in connect.tasks if task.state == "FAILED"]
+    trace = next((line for line in traces if too_large.is_sign(line)), None)
+    if trace is None:
+        return None
+    return Finding(
+        Key.MESSAGE_TOO_LARGE,
+        Severity.CRITICAL,
+        f"connector {names.connector} has met something too large, a logical message or a row, and meets it "
+        f"again at every start: {trace}{waiting(facts)}{time_left(facts)}",
+        RECOVER,
+        {"connector_state": connect.state, "tasks": [task.state for task in connect.tasks]},
+    )
 
 
 def task_failed(facts: Facts) -> Finding | None:
