@@ -23,8 +23,13 @@ from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
 from outbox_pipeline.errors import OutboxError
 from outbox_pipeline.plan import ObjectPlan, State
 from outbox_pipeline.postgres import server_major
-from outbox_pipeline.provision import captured, debezium_connector, publications, server
-from outbox_pipeline.provision import debezium_connector, message_rights, publications, server, tables
+from outbox_pipeline.provision import (
+    captured,
+    debezium_connector,
+    message_rights,
+    publications,
+    server,
+)
 
 LONG_TRANSACTION_SECONDS = 600.0
 # Kinds of which any difference can lose rows or stop everything.

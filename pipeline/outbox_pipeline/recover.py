@@ -24,8 +24,18 @@ from psycopg.rows import TupleRow
 from outbox_connectors.definition import Definition
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.findings import Severity
-from outbox_pipeline import audit, canary, fence, message_gate, provision, replay, road, slots
-from outbox_pipeline import audit, canary, fence, provision, replay, road, slots, too_large
+from outbox_pipeline import (
+    audit,
+    canary,
+    fence,
+    message_gate,
+    provision,
+    replay,
+    road,
+    slots,
+    too_large,
+    wire_guard,
+)
 from outbox_pipeline import sql as statements
 from outbox_pipeline.audit import Books
 from outbox_pipeline.connect import offsets
@@ -96,6 +106,7 @@ def plan(conn: Connection, client: ConnectClient, definition: Definition) -> Pla
             remedy="outboxctl audit shows what is missing; after a restore run outboxctl switch --to relay",
         )
     _check_no_switch(conn, definition)
+    wire_guard.refuse_other_form(definition, client)
     name = definition.connect.connector
     config = client.config(name)
     known = config or {

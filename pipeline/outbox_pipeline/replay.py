@@ -20,8 +20,9 @@ from psycopg.rows import TupleRow, args_row
 
 from outbox_connectors.definition import Definition
 from outbox_connectors.record import Row, row_record
-from outbox_pipeline import road
+from outbox_pipeline import road, wire_guard
 from outbox_pipeline import sql as statements
+from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed, UsageError
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import Names, identifiers, names_of
@@ -31,6 +32,7 @@ from outbox_pipeline.road import Road
 Connection = psycopg.Connection[TupleRow]
 CHUNK = 500
 FLUSH_SECONDS = 60.0
+CONNECT_SECONDS = 15.0  # that Connect has to tell the connector's configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +70,14 @@ def replay(
     """Publish a selection again, in the order of positions, at most `rate` events a second.
 
     Writes who, when, why and what into the table OUTBOX_replay first. Returns the number of events.
-    Raises UsageError for an empty selection or reason, and Failed when Kafka refuses an event; those
-    before it stay published.
+    Raises UsageError for an empty selection or reason, Refused where the connector writes another form,
+    Unreachable, and Failed when Kafka refuses an event; those before it stay published.
     """
     if not str(selection):
         raise UsageError("which events?", remedy="give --id, --since or --aggregate")
     if not reason.strip():
         raise UsageError("a replay needs a reason", remedy="say in --reason why")
+    _refuse_other_form(conn, definition)
     names = names_of(definition)
     found = _rows(conn, definition, names, selection)
     if dry_run:
@@ -94,6 +97,15 @@ def replay(
     end = sql.SQL(statements.get("replay_end")).format(**log)
     conn.execute(end, {"events": sent, "id": begun[0] if begun else None})
     return sent
+
+
+def _refuse_other_form(conn: Connection, definition: Definition) -> None:
+    """Refuse where the connector writes other records; it is asked where it is the one that publishes."""
+    if road.standing(conn, definition) is not Road.CDC:
+        wire_guard.refuse_other_form(definition, None)
+        return
+    with ConnectClient(definition.connect, timeout=CONNECT_SECONDS, patience=CONNECT_SECONDS) as client:
+        wire_guard.refuse_other_form(definition, client)
 
 
 def _rows(

@@ -27,7 +27,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import canary, fence, message_gate, provision, road, slots
+from outbox_pipeline import canary, fence, message_gate, provision, road, slots, wire_guard
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.connect.detaching import detach
@@ -84,6 +84,7 @@ def to_relay(conn: Connection, client: ConnectClient, definition: Definition, *,
     """
     place = _place(conn, definition)
     _check_history(place)
+    wire_guard.refuse_other_form(definition, client)
     with turn.hold(conn, definition.pipeline, say=say), Sweep(place) as sweep:
         swept = sweep.run()
         say(f"{swept:,} published rows moved to the history")
@@ -168,6 +169,7 @@ def to_cdc(conn: Connection, client: ConnectClient, definition: Definition, *, s
     place = _place(conn, definition)
     _check_history(place)
     message_gate.refuse(definition, definition.heartbeat_prefix, "the fence")
+    wire_guard.refuse_other_form(definition, client)
     with turn.hold(conn, definition.pipeline, say=say), _gate(place):
         found = place.run("switch_read_fence")
         until = found[0] if found else None

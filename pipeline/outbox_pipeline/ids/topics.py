@@ -11,14 +11,18 @@ from typing import Any, Final, Self
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from outbox_connectors.definition import Definition
+from outbox_connectors.profile import OLDEST, render
 from outbox_connectors.record import HEADERS
+from outbox_connectors.record_headers import Headers, read_headers
 from outbox_pipeline import tail
 from outbox_pipeline.errors import DefinitionError, Unreachable
+from outbox_pipeline.ids.record_id import HeaderNames, occurred_before, packed_id
 from outbox_pipeline.kafka import unreachable
 
 BATCH: Final = 2000
 METADATA_SECONDS: Final = 30.0
 SILENT_SECONDS: Final = 60.0  # in which a broker that works has something to say: a record or an end
+ANY_MAJOR: Final = 14  # the names of headers are the same on every server
 _ID, _OCCURRED_AT = HEADERS.index("id"), HEADERS.index("occurred_at")
 
 
@@ -34,6 +38,7 @@ class Topics:
     ) -> None:
         self._servers = f"Kafka at {definition.kafka.client.get('bootstrap.servers', '')}"
         self._since = b"" if since is None else since.strftime("%Y-%m-%dT%H:%M:%S.%fZ").encode()
+        self._names = HeaderNames.of(render(definition, debezium=OLDEST, postgres_major=ANY_MAJOR))
         self._reasons: list[KafkaError] = []
         settings: dict[str, Any] = {
             **definition.kafka.client,
@@ -139,15 +144,36 @@ class Topics:
         found: list[bytes] = []
         since, take = self._since, found.append
         for message in messages:
-            headers: Any = message.headers()
+            headers: Any = read_headers(message)
+            # What the contract's records look like is read in place: a call for each would cost a third.
             try:
                 name, value = headers[_ID]
                 packed = value.replace(b"-", b"")
-                if name == "id" and len(packed) == 32 and (not since or headers[_OCCURRED_AT][1] >= since):
-                    take(unhexlify(packed))
+                if name == "id" and len(packed) == 32:
+                    if not since:
+                        take(unhexlify(packed))
+                        continue
+                    moment, at = headers[_OCCURRED_AT]
+                    if moment == "occurred_at":
+                        if at >= since:
+                            take(unhexlify(packed))
+                            continue
+                        if at[:1] != b'"':
+                            continue
             except (TypeError, ValueError, AttributeError, IndexError):
-                self._check(message)  # no headers, or others: an end, an error, somebody else's record
+                pass  # other headers, or none: an end, an error, somebody else's record
+            found += self._unusual(message, headers)
         return found
+
+    def _unusual(self, message: Message, headers: Headers | None) -> list[bytes]:
+        """Read the id of a record that is not written as the contract says, if it has one."""
+        if message.error() is not None:
+            self._check(message)
+            return []
+        one = packed_id(headers or [], self._names)
+        if one is None or (self._since and occurred_before(headers or [], self._names, self._since)):
+            return []
+        return [one]
 
     def _check(self, message: Message) -> None:
         error = message.error()

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AclOperation
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import rights, road, topics
+from outbox_pipeline import rights, road, topics, wire_guard
 from outbox_pipeline.errors import Failed, Refused, Unreachable
 from outbox_pipeline.kafka import administrator
 from outbox_pipeline.plan import State
@@ -30,6 +30,7 @@ def check(conn: psycopg.Connection[TupleRow], definition: Definition, settings: 
     Raises Failed where something is missing, Refused where a connector reads the same outbox, or has
     and its rows are still there, or another pipeline relays it, and Unreachable.
     """
+    wire_guard.refuse_other_form(definition, None)
     names = names_of(definition)
     found = read_settings(conn, names)
     if found is None:

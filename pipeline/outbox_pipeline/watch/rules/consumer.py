@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from outbox_connectors.findings import Severity
-from outbox_pipeline.slot_holder import DEBEZIUM, Process, Whose, whose
 from outbox_pipeline import too_large
+from outbox_pipeline.slot_holder import DEBEZIUM, Process, Whose, whose
 from outbox_pipeline.watch.facts import Facts, standing_since
 from outbox_pipeline.watch.rules import RECOVER, psql, time_left, urgency, waiting
 from outbox_pipeline.watch.rules.server import still_delivers
