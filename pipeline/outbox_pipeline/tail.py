@@ -29,6 +29,7 @@ from confluent_kafka import (
 
 from outbox_connectors.definition import Kafka
 from outbox_connectors.record import HEADERS
+from outbox_connectors.record_headers import read_headers
 from outbox_pipeline.errors import DefinitionError, Unreachable
 from outbox_pipeline.kafka import FORBIDDEN, HOPELESS, unreachable
 
@@ -36,6 +37,7 @@ BATCH = 1000
 METADATA_SECONDS = 10.0
 READ_SECONDS = 0.2
 REFRESH_SECONDS = 2.0
+UNREADABLE = "headers unreadable: a name is not UTF-8"
 
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())
@@ -52,6 +54,7 @@ class Arrival:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    unreadable_headers: bool = False  # a header's name is no UTF-8, and the client gives none of them
 
     def header(self, name: str) -> str | None:
         """Read the first header of this name as text; None where it is absent or null."""
@@ -61,21 +64,25 @@ class Arrival:
 def arrival(message: Message) -> Arrival:
     """Take a consumed message apart."""
     kind, milliseconds = message.timestamp()
+    headers = read_headers(message)
     return Arrival(
         topic=message.topic() or "",
         partition=message.partition() or 0,
         offset=message.offset() or 0,
-        written_at=datetime.fromtimestamp(milliseconds / 1000, UTC) if kind else None,
+        written_at=_moment(milliseconds) if kind else None,
         key=_bytes(message.key()),
         value=_bytes(message.value()),
-        headers=_headers(message),
+        headers=tuple((name, _bytes(value)) for name, value in headers or ()),
+        unreadable_headers=headers is None,
     )
 
 
-def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
-    found = message.headers() or []
-    pairs = found.items() if isinstance(found, dict) else found  # a list in fact; the stub allows both
-    return tuple((name, _bytes(value)) for name, value in pairs)
+def _moment(milliseconds: int) -> datetime | None:
+    """Give the time of a record; None for one that no calendar has: a producer may write any number."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:
@@ -108,7 +115,23 @@ def document(arrived: Arrival) -> dict[str, Any]:
     shown.update({name: arrived.header(name) for name in HEADERS})
     shown["headers"] = _json_or_text(shown["headers"])
     shown["payload"] = _payload(arrived.value)
+    if arrived.unreadable_headers:
+        shown["note"] = UNREADABLE
     return shown
+
+
+def document_line(arrived: Arrival) -> str:
+    """Write the document as one line that every terminal and file takes.
+
+    Letters of all scripts stand as they are, but where JSON has half a surrogate pair, which UTF-8 cannot
+    hold, all of the line is escaped.
+    """
+    line = json.dumps(document(arrived), ensure_ascii=False)
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return json.dumps(document(arrived))
+    return line
 
 
 def _payload(value: bytes | None) -> Any:
@@ -121,8 +144,11 @@ def _payload(value: bytes | None) -> Any:
 
 
 def _json_or_text(value: str | None) -> Any:
+    """Take JSON apart; what is none, or could not be written as JSON again (NaN), stays text."""
     with contextlib.suppress(ValueError, RecursionError):
-        return None if value is None else json.loads(value)
+        found = None if value is None else json.loads(value)
+        json.dumps(found, allow_nan=False)
+        return found
     return value
 
 
@@ -133,7 +159,9 @@ def row(arrived: Arrival) -> tuple[str, str, str, str, str, str]:
         harmless(arrived.header("occurred_at") or written),
         harmless(arrived.topic),
         "(no key)" if arrived.key is None else harmless(text(arrived.key) or ""),
-        harmless(arrived.header("event_type") or "(no type)"),
+        f"({UNREADABLE})"
+        if arrived.unreadable_headers
+        else harmless(arrived.header("event_type") or "(no type)"),
         harmless(arrived.header("id") or "(no id)"),
         "(tombstone)" if arrived.value is None else harmless(_readable(arrived.value)),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import click
@@ -54,7 +53,7 @@ def tail(
             output.progress(_beginning(found, pattern, from_beginning))
             for arrived in reading.arrivals(reader, pattern, limit=limit, timeout_seconds=timeout_seconds):
                 if invocation.json:
-                    output.line(json.dumps(reading.document(arrived), ensure_ascii=False))
+                    output.line(reading.document_line(arrived))
                 else:
                     output.line("  ".join(reading.row(arrived)))
                 shown += 1

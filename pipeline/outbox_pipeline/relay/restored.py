@@ -83,11 +83,11 @@ def _last_numbers(
         for message in consumer.consume(500, 0.2):
             error, shard = message.error(), message.partition()
             if error is None and shard is not None:
-                found[shard] = _number(message.value())
+                found[shard] = _number(message.value(), found.get(shard, 0))
             elif error is not None and error.code() == KafkaError._PARTITION_EOF:
                 ended.add(shard)
     return found
 
 
-def _number(value: Any) -> int:
-    return int(value) if value and value.isdigit() else 0
+def _number(value: Any, before: int) -> int:
+    return int(value) if value and value.isdigit() and len(value) < 20 else before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -122,3 +123,22 @@ def test_document_of_any_payload_is_json(value: bytes | None, shown: object) -> 
 )
 def test_topic_pattern_matches_what_the_template_makes(template: str, topic: str, matches: bool) -> None:
     assert bool(tail.topic_pattern(template).fullmatch(topic)) is matches
+
+
+@pytest.mark.parametrize("milliseconds", [2**62, -(2**62)])
+def test_a_time_that_no_calendar_has_is_no_time(milliseconds: int) -> None:
+    assert tail._moment(milliseconds) is None
+
+
+def test_unreadable_headers_have_a_note() -> None:
+    strange = replace(arrived(headers=()), unreadable_headers=True)
+    assert tail.document(strange)["note"] == "headers unreadable: a name is not UTF-8"
+    assert "(headers unreadable: a name is not UTF-8)" in tail.row(strange)
+    assert "note" not in tail.document(arrived())
+
+
+@pytest.mark.parametrize("value", [b'"\\ud800"', b'{"\\udfff": 1}', b"NaN", '"é"'.encode()])
+def test_a_line_can_always_be_written(value: bytes) -> None:
+    line = tail.document_line(arrived(value))
+    assert line.encode()
+    json.loads(line, parse_constant=pytest.fail)
