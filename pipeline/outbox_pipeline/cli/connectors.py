@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +17,7 @@ import psycopg
 from outbox_connectors import checks, profile
 from outbox_connectors.checks import OutboxTable
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import postgres
+from outbox_pipeline import postgres, provision
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.cli.connect_target import (
     Place,
@@ -40,8 +42,9 @@ from outbox_pipeline.cli.connectors_state import (
 from outbox_pipeline.connect import configuration, registration, restart_guard
 from outbox_pipeline.connect.client import FieldError
 from outbox_pipeline.connect.registration import Registration
-from outbox_pipeline.errors import OutboxError, UsageError
-from outbox_pipeline.provision import captured
+from outbox_pipeline.errors import OutboxError, Refused, UsageError
+from outbox_pipeline.plan import State
+from outbox_pipeline.provision import captured, publications, tables
 
 file_option = click.option(
     "--file",
@@ -146,6 +149,12 @@ def validate(invocation: Invocation, place: Place, name: str | None, json_file: 
 @file_option
 @dry_run_option
 @force_option
+@click.option(
+    "--backup-dir",
+    type=click.Path(path_type=Path, file_okay=False, exists=True, writable=True),
+    default=Path(),
+    help="Where the configuration that is replaced is kept, as NAME.TIME.json. [default: this folder]",
+)
 @wait_option
 @pass_place
 @pass_invocation
@@ -156,14 +165,18 @@ def register(
     json_file: Path | None,
     dry_run: bool,
     force: bool,
+    backup_dir: Path,
     wait_seconds: float,
 ) -> int:
     """Create or update a connector.
 
     Connect validates it first, the difference is shown, and its task is watched afterwards.
 
+    The configuration that is replaced is kept in a file (mode 0600, with the secrets that it has).
+
     Exit code 1 when Connect refuses the configuration or the task fails while it is watched, 7 when
-    the update would restart a task at a moment at which rows could be lost.
+    the update would restart a task at a moment at which rows could be lost, or replace a connector that
+    works by a configuration with critical findings, of another source or form, or for a blocked table.
     """
     with _wanted(place, name, json_file) as (target, config, major):
         table = _captured(place, target, config)
@@ -172,12 +185,20 @@ def register(
             _show_plan(plan, dry_run)
         if plan.errors:
             return _refused(invocation, plan, dry_run)
+        before = target.client.config(target.name) if plan.action == "update" else None
+        if before is not None and not force:
+            _refuse_to_replace(place, target, before, config, plan, from_file=json_file is not None)
         if dry_run or plan.action == "none":
             if invocation.json:
                 output.json_document(_plan_document(plan, dry_run))
             return ExitCode.OK
         if plan.exists and not force:
             restart_guard.protect(target.client, target.name, "the update", target.database)
+        if before is not None:
+            kept = registration.keep_copy(backup_dir, target.name, before, datetime.now(UTC))
+            words = ("outboxctl", "connectors", "register", target.name, "--file", str(kept), "--force")
+            back = shlex.join(words)
+            output.progress(f"the configuration before is kept in {kept}; to put it back: {back}")
         target.client.put_config(target.name, config)
         output.progress(f"{target.name}: {plan.action}d, watching its task for {wait_seconds:g} s")
         found = registration.settle(target.client, target.name, wait_seconds)
@@ -186,6 +207,39 @@ def register(
     else:
         show_status(invocation, found)
     return ExitCode.FAILED if found.failed else ExitCode.OK
+
+
+def _refuse_to_replace(
+    place: Place,
+    target: Target,
+    before: Mapping[str, str],
+    wanted: Mapping[str, str],
+    plan: Registration,
+    *,
+    from_file: bool,
+) -> None:
+    """Raise Refused where a connector that works would get a configuration that may not."""
+    if not registration.works(target.status()):
+        return
+    definition = None if from_file else place.definition()
+    blocked: list[str] = []
+    if definition is not None and target.name == definition.connect.connector:
+        with target.database(definition.postgres.connector.database) as conn:
+            found = [part.look() for part in provision.postgres_parts(conn, definition) if part.kind in _READ]
+        blocked = [f"{one.kind} {one.name}: {one.why}" for one in found if one.state is State.BLOCKED]
+    else:
+        definition = None
+    reasons = registration.reasons_to_keep(before, wanted, plan.findings, definition, blocked)
+    if reasons:
+        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        raise Refused(
+            f"connector {target.name} works, and the new configuration may not: {reasons[0]}{more}",
+            where=target.client.where,
+            remedy="nothing was changed; mend that first, or replace it with --force",
+        )
+
+
+_READ = (tables.KIND, publications.KIND)  # what a connector reads
 
 
 @contextmanager
