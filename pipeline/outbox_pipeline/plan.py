@@ -52,6 +52,7 @@ class ObjectPlan:
     remedy: str = ""
     warnings: tuple[str, ...] = ()
     unseen: bool = False  # blocked because nobody could look
+    guarded: bool = False  # blocked because a change would replace what works and is not ours
     sql: tuple[sql.Composed, ...] = field(default=(), repr=False)
 
     def document(self) -> dict[str, Any]:

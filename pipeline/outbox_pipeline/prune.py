@@ -20,7 +20,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow, dict_row
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import lsn, message_gate, messages, road, slots
+from outbox_pipeline import lsn, message_gate, messages, preflight, road, slots
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Refused
 from outbox_pipeline.ids.rows import PAGES
@@ -87,15 +87,26 @@ def prune(
     """
     run = _Run(conn, definition, names_of(definition), now - definition.outbox.keep, dry_run, say, Pruned())
     live = schema.read(conn, run.names)
+    whose = road.standing(conn, definition)
+    relayed = whose is Road.RELAY or (whose is None and live.settings)
+    _check_needs(run, history=live.history, relayed=relayed)
     if live.history and not run.done.stopped:
         _prune_history(run)
-    whose = road.standing(conn, definition)
-    if whose is Road.RELAY or (whose is None and live.settings):
+    if relayed:
         return run.done  # what is in the outbox of a relay has not been delivered
     if run.has_old(run.names.outbox, "occurred_at"):
         _check_slot(run)
         _prune_outbox(run)
     return run.done
+
+
+def _check_needs(run: _Run, *, history: bool, relayed: bool) -> None:
+    """Refuse before the first row goes what would stop us after it."""
+    names = run.names
+    wanted = dict.fromkeys((names.outbox, *([names.history] if history else [])), ("SELECT", "DELETE"))
+    preflight.table_rights(run.conn, names.schema, wanted)
+    if not relayed and run.has_old(names.outbox, "occurred_at"):
+        preflight.event_topics(run.definition)
 
 
 @dataclass(frozen=True, slots=True)

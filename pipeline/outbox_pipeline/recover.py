@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -29,6 +30,7 @@ from outbox_pipeline import (
     canary,
     fence,
     message_gate,
+    preflight,
     provision,
     replay,
     road,
@@ -45,7 +47,8 @@ from outbox_pipeline.errors import Refused
 from outbox_pipeline.ids import rows
 from outbox_pipeline.ids.spool import Spool
 from outbox_pipeline.ids.topics import Topics
-from outbox_pipeline.provision import turn
+from outbox_pipeline.plan import ObjectPlan
+from outbox_pipeline.provision import tables, turn
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import names_of
 from outbox_pipeline.replay import Selection
@@ -95,9 +98,10 @@ class Recovered:
 
 
 def plan(conn: Connection, client: ConnectClient, definition: Definition) -> Plan:
-    """Find out what is broken and what would be done about it. Changes nothing.
+    """Find out what is broken and what would be done about it, and whether it can be done. Changes nothing.
 
-    Raises Refused where a relay is the road or somebody else has the slot, and Unreachable.
+    Raises Refused where a relay is the road, where somebody else has the slot, where the connector writes
+    other records than we would, and where something is missing that a step would need; and Unreachable.
     """
     if road.standing(conn, definition) is Road.RELAY:
         raise Refused(
@@ -122,7 +126,39 @@ def plan(conn: Connection, client: ConnectClient, definition: Definition) -> Pla
     status = client.status(name) if config is not None else None
     if not broken and (stopped := too_large.look(conn, definition, status, positions)) is not None:
         worst, broken = stopped, True
+    if broken:
+        message_gate.refuse(definition, definition.heartbeat_prefix, "the fence")
+    _check_needs(conn, client, definition, broken=broken)
     return Plan(worst.code, worst.cause, broken, _steps(definition, positions, broken, status is not None))
+
+
+def _check_needs(conn: Connection, client: ConnectClient, definition: Definition, *, broken: bool) -> None:
+    """Refuse before the first change what would stop us after it."""
+    outbox = definition.outbox.table
+    table = sql.Identifier(outbox.schema, outbox.name)
+    wanted = {
+        outbox.name: ("SELECT", preflight.LOCK),
+        f"{outbox.name}_replay": ("SELECT", "INSERT", "UPDATE"),
+    }
+
+    def mended(planned: ObjectPlan) -> bool:
+        return planned.kind == slots.KIND and broken and slots.is_lost(conn, planned.name)
+
+    def topics() -> None:
+        preflight.event_topics(definition, preflight.aggregate_types(conn, table))
+
+    # Without the table nothing else can be asked.
+    provision.check(conn, client, definition, mended=mended, error=Refused)
+    if tables.read(conn, outbox) is None:
+        return
+    preflight.require(
+        (
+            partial(preflight.slot_rights, conn, definition),
+            partial(preflight.table_rights, conn, outbox.schema, wanted),
+            topics,
+            partial(preflight.room_for_ids, conn, definition),
+        )
+    )
 
 
 def _check_no_switch(conn: Connection, definition: Definition) -> None:
@@ -186,7 +222,6 @@ def recover(
         road.note_connector(conn, definition, "recover")
         published = 0
         if found.broken:
-            message_gate.refuse(definition, definition.heartbeat_prefix, "the fence")
             _stop(conn, client, definition, say)
             _make_slot(conn, definition, say)
             until = fence.place(conn, definition)

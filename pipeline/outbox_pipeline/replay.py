@@ -20,7 +20,7 @@ from psycopg.rows import TupleRow, args_row
 
 from outbox_connectors.definition import Definition
 from outbox_connectors.record import Row, row_record
-from outbox_pipeline import road, wire_guard
+from outbox_pipeline import preflight, road, wire_guard
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed, UsageError
@@ -79,6 +79,7 @@ def replay(
         raise UsageError("a replay needs a reason", remedy="say in --reason why")
     _refuse_other_form(conn, definition)
     names = names_of(definition)
+    _check_needs(conn, definition, names, selection)
     found = _rows(conn, definition, names, selection)
     if dry_run:
         return sum(len(chunk) for chunk in found)
@@ -108,20 +109,40 @@ def _refuse_other_form(conn: Connection, definition: Definition) -> None:
         wire_guard.refuse_other_form(definition, client)
 
 
-def _rows(
-    conn: Connection, definition: Definition, names: Names, selection: Selection
-) -> Iterator[list[Row]]:
+def _check_needs(conn: Connection, definition: Definition, names: Names, selection: Selection) -> None:
+    """Refuse before the log is written what would stop us after it."""
+    retained = _retained(conn, definition, names)
+    wanted: dict[str, Sequence[str]] = dict.fromkeys(retained, ("SELECT",))
+    wanted[f"{names.outbox}_replay"] = ("SELECT", "INSERT", "UPDATE")
+    preflight.table_rights(conn, names.schema, wanted)
+    values = _values(selection)
+    types = [preflight.aggregate_types(conn, names.qualified(table), **values) for table in retained]
+    preflight.event_topics(definition, set().union(*types))
+
+
+def _retained(conn: Connection, definition: Definition, names: Names) -> list[str]:
+    """Name the tables that hold events which have been published."""
     live = schema.read(conn, names)
     tables = [names.history] if live.history else []
     if not live.settings or road.standing(conn, definition) is Road.CDC:
         tables.append(names.outbox)
-    values: dict[str, Any] = {
+    return tables
+
+
+def _values(selection: Selection) -> dict[str, Any]:
+    return {
         "ids": list(selection.ids) if selection.ids else None,
         "since": selection.since,
         "aggregate_type": selection.aggregate_type,
         "aggregate_id": selection.aggregate_id,
     }
-    for table in tables:
+
+
+def _rows(
+    conn: Connection, definition: Definition, names: Names, selection: Selection
+) -> Iterator[list[Row]]:
+    values = _values(selection)
+    for table in _retained(conn, definition, names):
         places = {**identifiers(names, definition.outbox, 1), "table": names.qualified(table)}
         query = sql.SQL(statements.get("replay_read_rows")).format(**places)
         conn.execute(statements.get("replay_set_session"))

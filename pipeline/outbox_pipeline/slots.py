@@ -140,6 +140,12 @@ def plan(live: LiveSlot | None, definition: Definition, rights: Rights, *, obsta
     return ObjectPlan(KIND, name, State.PRESENT)
 
 
+def is_lost(conn: psycopg.Connection[TupleRow], name: str) -> bool:
+    """Tell whether there is a slot whose WAL the server has removed."""
+    live = read(conn, name)
+    return live is not None and live.lost
+
+
 def open_writers(conn: psycopg.Connection[TupleRow]) -> tuple[OpenWriter, ...]:
     """Find the open transactions of the server that have written, oldest first. One query."""
     with conn.cursor(row_factory=class_row(OpenWriter)) as cursor:

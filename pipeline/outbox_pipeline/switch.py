@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import LiteralString, Self
@@ -27,7 +28,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import canary, fence, message_gate, provision, road, slots, wire_guard
+from outbox_pipeline import canary, fence, message_gate, preflight, provision, road, slots, wire_guard
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.connect.detaching import detach
@@ -82,9 +83,7 @@ def to_relay(conn: Connection, client: ConnectClient, definition: Definition, *,
     short. Also mends an outbox whose slot somebody has dropped, and a restored one. Raises Failed
     where the relay is not set up or the connector does not stop.
     """
-    place = _place(conn, definition)
-    _check_history(place)
-    wire_guard.refuse_other_form(definition, client)
+    place = check_to_relay(conn, client, definition)
     with turn.hold(conn, definition.pipeline, say=say), Sweep(place) as sweep:
         swept = sweep.run()
         say(f"{swept:,} published rows moved to the history")
@@ -100,6 +99,56 @@ def to_relay(conn: Connection, client: ConnectClient, definition: Definition, *,
         place.run("switch_write_fence", until=None)
         road.write(conn, definition, Road.RELAY, "switch to relay")
     return Switched("relay", swept)
+
+
+def check_to_relay(conn: Connection, client: ConnectClient, definition: Definition) -> _Place:
+    """Raise where a switch to the relay could not go through to its end. Changes nothing.
+
+    Raises Failed where the relay is not set up, Refused for the connector's form of records, for rights,
+    topics and room that are missing, and Unreachable.
+    """
+    place = _place(conn, definition)
+    _check_history(place)
+    wire_guard.refuse_other_form(definition, client)
+    preflight.require(_needs(place))
+    return place
+
+
+def check_to_cdc(conn: Connection, client: ConnectClient, definition: Definition) -> _Place:
+    """Raise where a switch to the connector could not go through to its end. Changes nothing.
+
+    As `check_to_relay`, and Refused while rows wait behind dead letters or an object that `apply` makes is
+    blocked, Failed where Connect refuses the configuration.
+    """
+    place = _place(conn, definition)
+    _check_history(place)
+    wire_guard.refuse_other_form(definition, client)
+    message_gate.refuse(definition, definition.heartbeat_prefix, "the fence")
+    provision.check(conn, client, definition, error=Refused)
+    if road.standing(conn, definition) is Road.RELAY:
+        _refuse_left(place.run("switch_count_waiting"))
+    preflight.require(_needs(place))
+    return place
+
+
+def _needs(place: _Place) -> tuple[Callable[[], None], ...]:
+    conn, definition, names = place.conn, place.definition, place.names
+    wanted = {
+        names.outbox: ("SELECT", "DELETE", preflight.LOCK),
+        names.history: ("SELECT", "INSERT"),
+        names.settings: ("SELECT", "UPDATE"),
+    }
+
+    def topics() -> None:
+        types = preflight.aggregate_types(conn, names.qualified(names.outbox))
+        preflight.event_topics(definition, types)
+
+    return (
+        partial(preflight.slot_rights, conn, definition),
+        partial(preflight.table_rights, conn, names.schema, wanted),
+        topics,
+        partial(preflight.room_for_ids, conn, definition),
+    )
 
 
 def _place(conn: Connection, definition: Definition) -> _Place:
@@ -166,10 +215,7 @@ def to_cdc(conn: Connection, client: ConnectClient, definition: Definition, *, s
     while the fence is set, some ten milliseconds. Raises Refused while rows wait behind dead letters,
     and where a slot is missing that the connector has published from.
     """
-    place = _place(conn, definition)
-    _check_history(place)
-    message_gate.refuse(definition, definition.heartbeat_prefix, "the fence")
-    wire_guard.refuse_other_form(definition, client)
+    place = check_to_cdc(conn, client, definition)
     with turn.hold(conn, definition.pipeline, say=say), _gate(place):
         found = place.run("switch_read_fence")
         until = found[0] if found else None
@@ -255,14 +301,17 @@ def _drain(place: _Place, until: int, say: Say) -> int:
         until=until,
     )
     carried = worker.run().published
-    left = place.run("switch_count_left", until=until)
-    if left is not None and left[0]:
-        raise Refused(
-            f"{left[0]} rows wait behind dead letters, and the connector would never publish them",
-            remedy="requeue or discard: outboxctl dead-letters outbox, then switch again",
-        )
+    _refuse_left(place.run("switch_count_left", until=until))
     say(f"{carried:,} rows carried to the end")
     return carried
+
+
+def _refuse_left(counted: tuple[object, ...] | None) -> None:
+    if counted is not None and counted[0]:
+        raise Refused(
+            f"{counted[0]} rows wait behind dead letters, and the connector would never publish them",
+            remedy="requeue or discard: outboxctl dead-letters outbox, then switch again",
+        )
 
 
 def _start_connector(conn: Connection, client: ConnectClient, definition: Definition, say: Say) -> None:

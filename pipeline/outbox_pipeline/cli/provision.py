@@ -96,7 +96,11 @@ def apply(invocation: Invocation, dry_run: bool, no_wait: bool, add_partitions: 
     with systems(definition) as (conn, client):
         if dry_run:
             found = provision.plan(conn, client, definition, add_partitions=add_partitions)
-            output.json_document(found.document()) if invocation.json else _print_plan(found)
+            if not invocation.json:
+                _print_plan(found)
+            provision.check(conn, client, definition, add_partitions=add_partitions)
+            if invocation.json:
+                output.json_document(found.document())
             return found.exit_code
         done = provision.apply(conn, client, definition, say=output.progress, add_partitions=add_partitions)
         proved = None if no_wait else _prove(conn, client, definition, done)
@@ -156,6 +160,7 @@ def destroy(invocation: Invocation, data: bool, yes: bool, dry_run: bool, skip: 
         removals = destruction.plan(conn, client, definition, data=data, skip=skip)
         if dry_run or not invocation.json:
             _print_removals(invocation, removals, done=False)
+        destruction.check(conn, definition, removals)
         if dry_run or not any(removal.removes for removal in removals):
             if invocation.json and not dry_run:
                 _print_removals(invocation, removals, done=True)

@@ -26,6 +26,7 @@ def switch_(invocation: Invocation, road: str, dry_run: bool) -> int:
         ConnectClient(definition.connect) as client,
     ):
         if dry_run:
+            (switch.check_to_relay if road == "relay" else switch.check_to_cdc)(conn, client, definition)
             slot = slots.read(conn, definition.postgres.slot)
             live = "the connector's" if slot is not None else "the relay's"
             plan = {

@@ -6,7 +6,7 @@ tables too, a role that somebody else depends on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,10 +16,10 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import road, slots, topics
+from outbox_pipeline import preflight, rights, road, slots, topics
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
-from outbox_pipeline.errors import Failed, Unreachable
+from outbox_pipeline.errors import Failed, Refused, Unreachable
 from outbox_pipeline.postgres import server_major
 from outbox_pipeline.provision import debezium_connector, event_topics, publications, roles, tables, turn
 
@@ -71,6 +71,27 @@ def plan(
     return tuple(part.look() for part in _parts(conn, client, definition, data, skip))
 
 
+def check(conn: psycopg.Connection[TupleRow], definition: Definition, removals: Iterable[Removal]) -> None:
+    """Raise Refused where this role may not remove what would be removed. Changes nothing."""
+    ours = rights.read(conn, definition.outbox.table.schema)
+    goes = {removal.kind for removal in removals if removal.removes}
+    if slots.KIND in goes:
+        preflight.slot_rights(conn, definition)
+    publication = publications.read(conn, definition.postgres.publication)
+    table = tables.read(conn, definition.outbox.table)
+    for kind, name, allowed in (
+        (publications.KIND, definition.postgres.publication, publication is None or publication.ours),
+        (roles.KIND, definition.postgres.connector.user, ours.superuser or ours.createrole),
+        (tables.KIND, str(definition.outbox.table), table is None or table.ours),
+    ):
+        if kind in goes and not allowed:
+            raise Refused(
+                f"{ours.role} may not drop it, so nothing was removed",
+                where=f"{kind} {name}",
+                remedy="run with the role that owns it, or with a superuser",
+            )
+
+
 def destroy(
     conn: psycopg.Connection[TupleRow],
     client: ConnectClient,
@@ -82,10 +103,12 @@ def destroy(
 ) -> tuple[Removal, ...]:
     """Remove the pipeline; the table and the topics only with `data`, and without what `skip` names.
 
-    Holds the pipeline's lock. May be run again after any interruption. Raises at the first object
-    that cannot be removed.
+    Holds the pipeline's lock. Looks at everything before it removes anything. May be run again after any
+    interruption. Raises Refused where the rights do not suffice, and at the first object that cannot be
+    removed.
     """
     with turn.hold(conn, definition.pipeline, say=say):
+        check(conn, definition, plan(conn, client, definition, data=data, skip=skip))
         return tuple(_settle(part, say) for part in _parts(conn, client, definition, data, skip))
 
 

@@ -14,7 +14,7 @@ from outbox_connectors.definition import Definition
 from outbox_pipeline import rights, road, slots, topics
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
-from outbox_pipeline.errors import Failed, OutboxError, Unreachable
+from outbox_pipeline.errors import Failed, OutboxError, Refused, Unreachable
 from outbox_pipeline.plan import ObjectPlan, Plan, State, blocked
 from outbox_pipeline.postgres import server_major
 from outbox_pipeline.provision import (
@@ -178,14 +178,13 @@ def apply(
     """Make what is missing and mend what can safely be mended, one object at a time.
 
     Holds the pipeline's lock. Returns the objects as they were found before each was made. Changes
-    nothing while an object in PostgreSQL is blocked, or while a relay publishes the outbox. Raises at
-    the first object that cannot be made; what was made before it stays, and applying again goes on
-    from there.
+    nothing while a relay publishes the outbox, or where `check` raises. Raises at the first object that
+    cannot be made; what was made before it stays, and applying again goes on from there.
     """
     with turn.hold(conn, definition.pipeline, say=say):
         road.refuse_second(conn, definition)
+        check(conn, client, definition, add_partitions=add_partitions)
         _limit_locks(conn, LOCK_TIMEOUT_SECONDS)
-        _refuse_blocked(postgres_parts(conn, definition))
         todo = parts(conn, client, definition, add_partitions=add_partitions, say=say)
         return Plan(tuple(_settle(part, say) for part in todo))
 
@@ -202,13 +201,39 @@ def apply_postgres(
         return Plan(tuple(_settle(part, say) for part in postgres_parts(conn, definition, say=say)))
 
 
-def _refuse_blocked(in_postgres: Iterable[Part]) -> None:
+def check(
+    conn: psycopg.Connection[TupleRow],
+    client: ConnectClient,
+    definition: Definition,
+    *,
+    add_partitions: bool = False,
+    mended: Callable[[ObjectPlan], bool] = lambda _: False,
+    error: type[OutboxError] = Failed,
+) -> None:
+    """Raise where `apply` could not go through to its end. Changes nothing.
+
+    A connector that somebody has stopped does not count: all else is made, and it is left to that person.
+    Raises `error` with every object that is blocked, but for those that the caller will have `mended` before;
+    Refused where the connector works and was not made from this definition, or where its restart could lose
+    rows; Failed where Connect refuses the configuration (asked once the connector's role and table are there,
+    since Connect logs in); and Unreachable.
+    """
+    found = look(conn, client, definition, add_partitions=add_partitions)
+    left = (one for one in found.objects if not debezium_connector.halted(one) and not mended(one))
+    refuse_blocked(left, error)
+    missing = {planned.kind for planned in found.objects if planned.state is State.MISSING}
+    if not missing & {roles.KIND, tables.KIND}:
+        debezium_connector.check(client, definition, server_major(conn))
+
+
+def refuse_blocked(objects: Iterable[ObjectPlan], error: type[OutboxError] = Failed) -> None:
     """Raise with everything that stands in the way, so that nothing is made in vain before it is found."""
-    found = [planned for part in in_postgres if (planned := part.look()).state is State.BLOCKED]
+    found = [planned for planned in objects if planned.state is State.BLOCKED]
     if found:
         first, others = found[0], [f"{planned.kind} {planned.name}: {planned.why}" for planned in found[1:]]
         also = f" (also {'; '.join(others)})" if others else ""
-        raise Failed(first.why + also, where=f"{first.kind} {first.name}", remedy=first.remedy)
+        kind = Unreachable if first.unseen else Refused if first.guarded else error
+        raise kind(first.why + also, where=f"{first.kind} {first.name}", remedy=first.remedy)
 
 
 def _unseen(part: Part, error: OutboxError) -> ObjectPlan:

@@ -22,6 +22,7 @@ from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Failed
 from outbox_pipeline.plan import Change, ObjectPlan, Plan, State, blocked, text_of
 from outbox_pipeline.provision import event_topics, roles, tables
+from outbox_pipeline.provision.pipeline import refuse_blocked
 from outbox_pipeline.relay.names import Names, identifiers, names_of, shard_of
 from outbox_pipeline.relay.session import read_settings
 from outbox_pipeline.topics import TopicState
@@ -74,8 +75,10 @@ def plan(conn: psycopg.Connection[TupleRow], definition: Definition, wishes: Wis
 def init(conn: psycopg.Connection[TupleRow], definition: Definition, wishes: Wishes, *, say: Say) -> Plan:
     """Make what is missing, one object at a time. Running it again changes nothing.
 
-    Raises Failed at the first object that cannot be made; what was made before it stays.
+    Changes nothing while one is blocked. Raises Failed at the first object that cannot be made; what was
+    made before it stays.
     """
+    refuse_blocked(plan(conn, definition, wishes).objects)
     done = []
     for look, make in _parts(conn, definition, wishes):
         found = look()
