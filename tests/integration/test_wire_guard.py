@@ -100,8 +100,8 @@ def test_events_in_another_form_are_found_and_not_published_again(own_pipeline: 
     write(pipeline)
     found = books(pipeline)
     assert (found.delivered, found.missing, found.unexpected, found.duplicated) == (5, 0, 0, 0)
-    before = [as_written(message) for message in records(pipeline)]
-    assert {message[2] for message in before} == {f'"{number}"'.encode() for number in range(5)}
+    before = sorted(map(repr, map(as_written, records(pipeline))))  # partitions come in any order
+    assert {message.key() for message in records(pipeline)} == {f'"{number}"'.encode() for number in range(5)}
     with pipeline.site.admin() as conn:
         schema.init(conn, pipeline.site.definition, schema.Wishes(2, archive=True), say=print)
     state = pipeline.sql("SELECT active FROM pg_replication_slots WHERE slot_name = {slot}")
@@ -119,7 +119,7 @@ def test_events_in_another_form_are_found_and_not_published_again(own_pipeline: 
         assert "key.converter = " in done.err
         assert "the key is not the text of aggregate_id" in done.err
         assert "extended.headers.enabled" in done.err
-    assert [as_written(message) for message in records(pipeline)] == before
+    assert sorted(map(repr, map(as_written, records(pipeline)))) == before
     assert pipeline.sql("SELECT active FROM pg_replication_slots WHERE slot_name = {slot}") == state
     assert pipeline.sql("SELECT to_regclass('outbox_replay')") == [(None,)]
 
