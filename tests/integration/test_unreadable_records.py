@@ -25,11 +25,15 @@ def test_audit_and_tail_go_on(new_relayed: NewRelayed) -> None:
     with relayed.site.admin() as conn:
         books = audit.audit(conn, relayed.definition, settle_seconds=0)
     assert (books.written, books.delivered, books.missing, books.unexpected) == (20, 20, 0, 0)
-    done = relayed.outboxctl("--json", "tail", "--from-beginning", "--max", "23", "--timeout", "60")
+    done = relayed.outboxctl(
+        "--json", "tail", "--aggregate", "order", "--from-beginning", "--max", "23", "--timeout", "60"
+    )
     assert done.returncode == 0, done.stderr
     shown = [json.loads(line) for line in done.stdout.splitlines()]
     notes = [one["note"] for one in shown if "note" in one]
     assert notes == ["headers unreadable: a name is not UTF-8"] * 2
-    done = relayed.outboxctl("tail", "--from-beginning", "--max", "23", "--timeout", "60")
+    done = relayed.outboxctl(
+        "tail", "--aggregate", "order", "--from-beginning", "--max", "23", "--timeout", "60"
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("(headers unreadable: a name is not UTF-8)") == 2
