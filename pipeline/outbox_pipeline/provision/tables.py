@@ -128,10 +128,11 @@ def ddl(outbox: Outbox, today: date) -> tuple[sql.Composed, ...]:
 
 def _create(outbox: Outbox) -> sql.Composed:
     daily = outbox.partition is Partitioning.DAILY
-    text = statements.get("create_outbox_daily" if daily else "create_outbox")
     binary = outbox.payload is Payload.BYTEA
-    return sql.SQL(text).format(
+    return sql.SQL(statements.get("create_outbox")).format(
         table=identifier(outbox.table),
+        primary_key=sql.SQL(", ").join(map(sql.Identifier, _primary_key(outbox))),
+        partition_by=sql.SQL("PARTITION BY RANGE (occurred_at)" if daily else ""),
         payload_type=sql.SQL("bytea" if binary else "jsonb"),
         payload_on_the_wire=sql.SQL("payload" if binary else "payload::text"),
         aggregate_type_pattern=sql.Literal(record.AGGREGATE_TYPE_PATTERN),
@@ -192,7 +193,7 @@ def _shape(live: LiveTable, outbox: Outbox) -> Iterator[tuple[Change, str]]:
             Change("partition key", str(live.partition_key), "RANGE (occurred_at)"),
             "choose another outbox.table",
         )
-    want_key = ["id", "occurred_at"] if outbox.partition is Partitioning.DAILY else ["id"]
+    want_key = _primary_key(outbox)
     if list(live.primary_key) != want_key:
         yield (
             Change("primary key", ", ".join(live.primary_key) or "none", ", ".join(want_key)),
@@ -327,6 +328,11 @@ def _wanted_columns(outbox: Outbox) -> Iterator[tuple[str, str, bool]]:
     for column in record.COLUMNS:
         sql_type = outbox.payload.value if column.name == "payload" else column.sql_type
         yield column.name, _TYPE_NAMES.get(sql_type, sql_type), column.nullable
+
+
+def _primary_key(outbox: Outbox) -> list[str]:
+    # The key of a partitioned table has to contain the column that chooses the partition.
+    return ["id", "occurred_at"] if outbox.partition is Partitioning.DAILY else ["id"]
 
 
 def expected_checks(outbox: Outbox) -> dict[str, str]:
