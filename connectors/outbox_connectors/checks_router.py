@@ -8,8 +8,8 @@ from typing import Final
 
 from outbox_connectors.checks_values import MEASURED, C, W
 from outbox_connectors.config_view import ROUTER, View, matches
-from outbox_connectors.document import nearest
 from outbox_connectors.findings import Finding
+from outbox_connectors.nearest_word import nearest
 from outbox_connectors.profile import PLACEMENT
 
 ROUTER_KEYS: Final = frozenset(
