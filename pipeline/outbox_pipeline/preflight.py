@@ -15,8 +15,8 @@ from typing import Any, Final
 from uuid import UUID
 
 import psycopg
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AclOperation, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, ConfigResource, ResourceType
 from psycopg import sql
 from psycopg.rows import TupleRow
 
@@ -25,12 +25,12 @@ from outbox_pipeline import rights, tail
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import OutboxError, Refused, Unreachable
 from outbox_pipeline.kafka import Administrator, administrator
+from outbox_pipeline.offset_reader import OffsetReader
 
 Connection = psycopg.Connection[TupleRow]
 
 ANSWER_SECONDS: Final = 15.0
 ID_BYTES: Final = 16
-_SPEC: Final[Any] = OffsetSpec  # its makers have no types (confluent-kafka 2.16)
 SMALLEST_ROW_BYTES: Final = 100  # of an outbox: header of the tuple, id, key, type, times
 LOCK: Final = "UPDATE, DELETE, TRUNCATE"  # any one of them lets a role lock a table against writers
 
@@ -205,16 +205,10 @@ def _records(admin: Administrator, definition: Definition) -> int:
     names = sorted(_existing(admin, definition))
     described = admin.client.describe_topics(TopicCollection(names)) if names else {}
     parts = [
-        TopicPartition(name, part.id)
+        (name, part.id)
         for name, future in described.items()
         for part in admin.wait(future, ANSWER_SECONDS).partitions
     ]
-    ends = _offsets(admin, parts, _SPEC.latest())
-    return ends - _offsets(admin, parts, _SPEC.earliest())
-
-
-def _offsets(admin: Administrator, parts: Sequence[TopicPartition], spec: Any) -> int:
-    if not parts:
-        return 0
-    asked = admin.client.list_offsets(dict.fromkeys(parts, spec), request_timeout=ANSWER_SECONDS)
-    return sum(admin.wait(future, ANSWER_SECONDS).offset for future in asked.values())
+    reader = OffsetReader(definition.kafka, f"outboxctl-preflight-{definition.pipeline}")
+    ends, starts = reader.offsets(parts, OFFSET_END), reader.offsets(parts, OFFSET_BEGINNING)
+    return sum(end - starts.get(part, end) for part, end in ends.items())

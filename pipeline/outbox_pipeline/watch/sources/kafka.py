@@ -13,8 +13,8 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaExcep
 
 from outbox_connectors.definition import Kafka
 from outbox_pipeline.kafka import Administrator, administrator
+from outbox_pipeline.offset_reader import GONE, TIMEOUT_SECONDS, OffsetReader, Partition
 from outbox_pipeline.watch.sample import GroupSample, KafkaSample
-from outbox_pipeline.watch.sources.offsets import GONE, TIMEOUT_SECONDS, OffsetReader, Partition
 
 TOPICS_SECONDS = 30.0  # new topics and partitions may be noticed this late
 NO_GROUP = "outboxctl-watch"  # a consumer has to name a group, also where none is watched
