@@ -6,7 +6,8 @@ OutboxError                            exit code
 ├── Unreachable                        6  PostgreSQL or Kafka does not answer, or refuses us
 ├── Refused
 │   ├── ReadOnlyDatabase               7  a standby, or a session that may not write
-│   └── RefusedWindow                  7  an inbox that would forget before its topics do
+│   ├── RefusedWindow                  7  an inbox that would forget before its topics do
+│   └── SharedSession                  7  a pooler lends the session to others between transactions
 └── Failed                             1
     ├── BatchNotCommitted              1  an own loop took the same batch again and again
     ├── FencedConsumer                 1  Kafka says that this member must not go on
@@ -41,6 +42,7 @@ __all__ = [
     "RefusedSetting",
     "RefusedWindow",
     "Reject",
+    "SharedSession",
     "Skip",
     "Stopped",
     "SwallowedDatabaseError",
@@ -58,6 +60,10 @@ __all__ = [
 
 class RefusedSetting(UsageError):
     """A Kafka property that would lose, skip or repeat events."""
+
+
+class SharedSession(Refused):
+    """The dsn leads to a pooler that lends a server session for one transaction, and nobody said so."""
 
 
 class ReadOnlyDatabase(Refused):

@@ -11,8 +11,9 @@ from psycopg import conninfo as libpq
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition, Secret
-from outbox_connectors.errors import DefinitionError, Failed, OutboxError, Unreachable
+from outbox_connectors.errors import DefinitionError, Failed, OutboxError, Refused, Unreachable
 from outbox_connectors.keepalive import kept_alive
+from outbox_connectors.pooler import shares_sessions
 from outbox_connectors.refused_connection import unreachable
 from outbox_pipeline import sql as statements
 
@@ -22,7 +23,12 @@ _SESSION_ENDED: Final = frozenset({"25P03", "25P04", "57P01", "57P02", "57P03", 
 
 
 def connect(
-    conninfo: Secret, *, application_name: str, dbname: str | None = None, replication: bool = False
+    conninfo: Secret,
+    *,
+    application_name: str,
+    dbname: str | None = None,
+    replication: bool = False,
+    pooler: bool = False,
 ) -> psycopg.Connection[TupleRow]:
     """Open a session in autocommit mode.
 
@@ -31,8 +37,11 @@ def connect(
     Waits CONNECT_TIMEOUT_SECONDS per address unless the conninfo or PGCONNECT_TIMEOUT says otherwise.
     Transactions are READ COMMITTED and dates ISO, whatever role, database and environment say: a snapshot
     from before a lock was waited for lacks what was committed meanwhile, and psycopg reads no other dates.
-    Raises DefinitionError for a conninfo libpq cannot read (its text is never repeated: it may hold
-    a password) and Unreachable for everything else.
+    A pooler that lends server sessions for a transaction is noticed before anything is set, and refused: what
+    is set, prepared or locked would stay behind in a session that others use. With `pooler` it is not, for
+    callers that keep everything inside single transactions; nothing is prepared then.
+    Raises Refused for a pooler, DefinitionError for a conninfo libpq cannot read (its text is never repeated:
+    it may hold a password) and Unreachable for everything else.
     """
     settings = _settings(conninfo, os.environ)
     settings["application_name"] = application_name
@@ -40,15 +49,11 @@ def connect(
         settings["dbname"] = dbname
     if replication:
         settings["replication"] = "database"
-    try:
-        conn = psycopg.connect(libpq.make_conninfo(**settings), autocommit=True)
-    except psycopg.OperationalError as error:
-        raise unreachable(
-            str(error),
-            _place(settings, os.environ),
-            dsn="postgres.admin",
-            database="postgres.connector.database",
-        ) from error
+    conn = _open(settings)
+    if pooler:
+        conn.prepare_threshold = None
+    elif not replication:
+        _refuse_pooler(conn, settings)
     conn.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     if not replication and not (conn.info.parameter_status("DateStyle") or "").startswith("ISO"):
         _set(conn, "set_iso_dates")
@@ -67,6 +72,36 @@ def as_admin(definition: Definition, application_name: str) -> psycopg.Connectio
     )
     _set(conn, "set_no_idle_end")
     return conn
+
+
+def _open(settings: Mapping[str, str]) -> psycopg.Connection[TupleRow]:
+    try:
+        return psycopg.connect(libpq.make_conninfo(**settings), autocommit=True)
+    except psycopg.OperationalError as error:
+        raise unreachable(
+            str(error),
+            _place(settings, os.environ),
+            dsn="postgres.admin",
+            database="postgres.connector.database",
+        ) from error
+
+
+def _refuse_pooler(conn: psycopg.Connection[TupleRow], settings: Mapping[str, str]) -> None:
+    try:
+        shared = shares_sessions(conn, lambda: _open(settings))
+    except psycopg.Error as error:
+        conn.close()
+        raise failure(error) from error
+    except OutboxError:
+        conn.close()
+        raise
+    if shared:
+        conn.close()
+        raise Refused(
+            "a pooler lends its server sessions to others between transactions",
+            where=_place(settings, os.environ),
+            remedy="outboxctl needs a session of its own: point postgres.admin at the server",
+        )
 
 
 def _set(conn: psycopg.Connection[TupleRow], statement: LiteralString) -> None:

@@ -161,7 +161,7 @@ def discard(
 
 
 def _session(dsn: str, verb: str) -> psycopg.Connection:
-    return postgres.connect(Secret(dsn), application_name=f"outboxctl dead-letters {verb}")
+    return postgres.connect(Secret(dsn), application_name=f"outboxctl dead-letters {verb}", pooler=True)
 
 
 def _find(conn: psycopg.Connection, wanted: dead_letter.DeadLetterFilter, table: str) -> list[dict[str, Any]]:

@@ -52,7 +52,7 @@ def init(
     if as_sql:
         _show_sql(invocation, todo)
         return
-    with postgres.connect(Secret(dsn), application_name="outboxctl inbox init") as conn:
+    with postgres.connect(Secret(dsn), application_name="outboxctl inbox init", pooler=True) as conn:
         missing = schema.missing(conn, table) + durable.missing(conn, table)
         if not dry_run:
             _apply(conn, todo)
@@ -215,7 +215,7 @@ def forget(
 
 
 def _session(dsn: str, verb: str) -> psycopg.Connection:
-    return postgres.connect(Secret(dsn), application_name=f"outboxctl inbox {verb}")
+    return postgres.connect(Secret(dsn), application_name=f"outboxctl inbox {verb}", pooler=True)
 
 
 def _duration(text: str) -> timedelta:

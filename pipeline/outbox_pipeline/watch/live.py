@@ -9,9 +9,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psycopg
+from psycopg.rows import TupleRow
+
 from outbox_connectors.definition import Definition
 from outbox_pipeline import postgres, road, ticker
-from outbox_pipeline.errors import OutboxError
+from outbox_pipeline.errors import OutboxError, Refused, Unreachable
 from outbox_pipeline.message_gate import MessageGate
 from outbox_pipeline.road import Road
 from outbox_pipeline.tail import Reader
@@ -194,7 +197,7 @@ class Watch:
 
     def _tick_through(self, gate: MessageGate, interval_seconds: float) -> None:
         ticker.run(
-            lambda: postgres.as_admin(self._definition, TICKER_NAME),
+            self._ticker_session,
             self._definition.heartbeat_prefix,
             interval_seconds=interval_seconds,
             stopped=self._stopped.is_set,
@@ -207,6 +210,13 @@ class Watch:
                 self._definition.heartbeat_prefix, only_ours=self._wishes.observe is None
             ),
         )
+
+    def _ticker_session(self) -> psycopg.Connection[TupleRow]:
+        """Connect for the ticker, which waits for a server; whether the place is refused the samples say."""
+        try:
+            return postgres.as_admin(self._definition, TICKER_NAME)
+        except Refused as error:
+            raise Unreachable(str(error)) from error
 
     def _wait(self, seconds: float) -> None:
         self._stopped.wait(seconds)

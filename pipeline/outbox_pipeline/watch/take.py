@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 
 from outbox_connectors import ownership
 from outbox_connectors.definition import Definition
-from outbox_connectors.errors import OutboxError
+from outbox_connectors.errors import OutboxError, Refused
 from outbox_pipeline import postgres, slots
 from outbox_pipeline.watch.sample import ConnectSample, KafkaSample, Names, PostgresSample, Sample
 from outbox_pipeline.watch.sources.connect import ConnectSource
@@ -97,6 +97,7 @@ class Sampler:
         self._clock = clock
         self._threads = ThreadPoolExecutor(3, thread_name_prefix="sample")
         self._running: dict[str, Future[object]] = {}
+        self._postgres_seen = False
 
     @classmethod
     def of(cls, definition: Definition, *, only_postgres: bool = False) -> Self:
@@ -118,7 +119,10 @@ class Sampler:
         )
 
     def take(self, canary_seconds: float | None = None) -> Sample:
-        """Look at everything, side by side."""
+        """Look at everything, side by side.
+
+        Raises Refused where PostgreSQL is reached through a pooler at first; later it is unseen.
+        """
         at = self._clock()
         deadline = time.monotonic() + LONGEST_SECONDS
         asked = {
@@ -128,10 +132,14 @@ class Sampler:
         }
         connect = _seen("connect", asked["connect"], deadline, ConnectSample)
         kafka = _seen("kafka", asked["kafka"], deadline, KafkaSample)
+        seen = _seen(
+            "postgres", asked["postgres"], deadline, PostgresSample, may_refuse=not self._postgres_seen
+        )
+        self._postgres_seen = self._postgres_seen or isinstance(seen, PostgresSample)
         return Sample(
             at=at,
             names=self._names,
-            postgres=_seen("postgres", asked["postgres"], deadline, PostgresSample),
+            postgres=seen,
             connect=connect,
             kafka=kafka,
             disk_free_bytes=free_bytes(self._disk),
@@ -184,8 +192,15 @@ class Sampler:
 Kind = TypeVar("Kind")
 
 
-def _seen(name: str, asked: Future[object] | None, deadline: float, kind: type[Kind]) -> Kind | Unseen | None:
-    """Wait for a look and turn a failure into what could not be seen and why."""
+def _seen(
+    name: str,
+    asked: Future[object] | None,
+    deadline: float,
+    kind: type[Kind],
+    *,
+    may_refuse: bool = False,
+) -> Kind | Unseen | None:
+    """Wait for a look and turn a failure into what could not be seen and why; Refused passes if it may."""
     if asked is None:
         return None
     try:
@@ -193,6 +208,8 @@ def _seen(name: str, asked: Future[object] | None, deadline: float, kind: type[K
     except TookTooLong:
         return Unseen(name, f"no answer within {LONGEST_SECONDS:g} s", "look at its log and at the network")
     except OutboxError as error:
+        if may_refuse and isinstance(error, Refused):
+            raise
         place = f"{error.where}: " if error.where else ""
         return Unseen(name, f"{place}{error.problem}", error.remedy, refused=_refused(error.problem))
     except KafkaException as error:
