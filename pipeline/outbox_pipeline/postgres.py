@@ -16,6 +16,7 @@ from outbox_connectors.keepalive import kept_alive
 from outbox_connectors.pooler import shares_sessions
 from outbox_connectors.refused_connection import unreachable
 from outbox_pipeline import sql as statements
+from outbox_pipeline import trust
 
 CONNECT_TIMEOUT_SECONDS = 5
 # A server that shuts down, an administrator, or one of the server's time-outs (PostgreSQL docs, appendix A).
@@ -60,18 +61,41 @@ def connect(
     return conn
 
 
-def as_admin(definition: Definition, application_name: str) -> psycopg.Connection[TupleRow]:
+def as_admin(
+    definition: Definition, application_name: str, *, only_look: bool = False
+) -> psycopg.Connection[TupleRow]:
     """Open a session in autocommit mode in the outbox's database, as `connect` does with postgres.admin.
 
-    No idle_session_timeout ends it: it may hold the lock of a command that reads topics meanwhile.
+    No idle_session_timeout ends it: it may hold the lock of a command that reads topics meanwhile. Functions,
+    operators and types are PostgreSQL's own, whatever is in other schemas. Raises Refused where the outbox or
+    an object beside it would run the code of a role that is not trusted (see `trust`); with `only_look` it
+    does not, for callers that read catalogs or look for themselves.
     """
     conn = connect(
         definition.postgres.admin,
         application_name=application_name,
         dbname=definition.postgres.connector.database,
     )
-    _set(conn, "set_no_idle_end")
+    administer(conn)
+    if not only_look:
+        _refuse_untrusted(conn, definition)
     return conn
+
+
+def administer(conn: psycopg.Connection[TupleRow]) -> None:
+    """Let a session find PostgreSQL's own functions and operators only, and be idle as long as it takes."""
+    _set(conn, "set_admin_session")
+
+
+def _refuse_untrusted(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:
+    try:
+        trust.refuse(trust.of_outbox(conn, definition.outbox.table))
+    except psycopg.Error as error:
+        conn.close()
+        raise failure(error) from error
+    except OutboxError:
+        conn.close()
+        raise
 
 
 def _open(settings: Mapping[str, str]) -> psycopg.Connection[TupleRow]:

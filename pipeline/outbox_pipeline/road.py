@@ -19,7 +19,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import slots
+from outbox_pipeline import slots, trust
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Refused
 from outbox_pipeline.ids import rows
@@ -57,6 +57,8 @@ def write(conn: Connection, definition: Definition, road: Road, why: str) -> Non
     # Two that create a table at once: IF NOT EXISTS lets the second fail on the catalog's own index.
     with suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable), conn.transaction():
         _run(conn, definition, "road_create")
+    # Somebody else may have created it since this session began.
+    trust.refuse(trust.of_outbox(conn, definition.outbox.table))
     _run(conn, definition, "road_write", road=road, why=why, slot=definition.postgres.slot)
 
 

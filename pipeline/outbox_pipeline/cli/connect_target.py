@@ -27,7 +27,9 @@ class Target:
 
     def database(self, name: str) -> psycopg.Connection[Any]:
         """Connect to the connector's database."""
-        return postgres.connect(self.admin, application_name="outboxctl connectors", dbname=name or None)
+        conn = postgres.connect(self.admin, application_name="outboxctl connectors", dbname=name or None)
+        postgres.administer(conn)
+        return conn
 
     def status(self) -> ConnectorStatus:
         """Read the connector's state; raises Failed where there is no such connector."""

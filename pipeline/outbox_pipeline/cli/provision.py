@@ -37,12 +37,14 @@ _add_partitions = click.option(
 
 
 @contextmanager
-def systems(definition: Definition) -> Iterator[tuple[psycopg.Connection[TupleRow], ConnectClient]]:
+def systems(
+    definition: Definition, *, only_look: bool = False
+) -> Iterator[tuple[psycopg.Connection[TupleRow], ConnectClient]]:
     """Open the database as the administrator, and a client of Connect that connects when it is asked."""
     database = definition.postgres.connector.database
     try:
         with (
-            postgres.as_admin(definition, APPLICATION_NAME) as conn,
+            postgres.as_admin(definition, APPLICATION_NAME, only_look=only_look) as conn,
             ConnectClient(
                 definition.connect, timeout=LOOK_SECONDS, patience=CONNECT_PATIENCE_SECONDS
             ) as client,
@@ -69,7 +71,7 @@ def plan(invocation: Invocation, as_sql: bool, verifier: bool, add_partitions: b
     if verifier and not as_sql:
         raise UsageError("--verifier goes with --sql")
     definition = invocation.definition()
-    with systems(definition) as (conn, client):
+    with systems(definition, only_look=True) as (conn, client):
         found = provision.plan(conn, client, definition, add_partitions=add_partitions)
     if invocation.json:
         output.json_document(found.document())
@@ -227,7 +229,7 @@ def _debezium(definition: Definition, text: str | None) -> Version:
 
 
 def _postgres_major(definition: Definition) -> int:
-    with postgres.as_admin(definition, APPLICATION_NAME) as conn:
+    with postgres.as_admin(definition, APPLICATION_NAME, only_look=True) as conn:
         return postgres.server_major(conn)
 
 

@@ -11,7 +11,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import rights, road, slots, topics
+from outbox_pipeline import rights, road, slots, topics, trust
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed, OutboxError, Refused, Unreachable
@@ -333,6 +333,8 @@ def _role(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectP
 
 
 def _table(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectPlan:
+    if found := trust.of_outbox(conn, definition.outbox.table):
+        return tables.not_trusted(definition.outbox, found[0])
     live, today = tables.read(conn, definition.outbox.table), datetime.now(UTC).date()
     taken = tables.days_in_default(conn, live, definition.outbox, today)
     return tables.plan(live, definition.outbox, _rights(conn, definition), today, taken)

@@ -21,6 +21,7 @@ from outbox_connectors.definition import Outbox, Partitioning, Payload, TableNam
 from outbox_pipeline import sql as statements
 from outbox_pipeline.plan import Change, ObjectPlan, State, blocked, text_of
 from outbox_pipeline.rights import Rights
+from outbox_pipeline.trust import Untrusted
 
 KIND = "table"
 TRIGGER = "keep_copy_rows_apart"
@@ -110,6 +111,14 @@ def plan(
             changes=changes,
         )
     return replace(_object(outbox, State.DIFFERENT, tuple(found), changes), warnings=warnings)
+
+
+def not_trusted(outbox: Outbox, found: Untrusted) -> ObjectPlan:
+    """Block a table that would run the code of a role that is not trusted, itself or one beside it."""
+    own = found.object == str(outbox.table)
+    return blocked(
+        KIND, str(outbox.table), found.why if own else f"{found.object}: {found.why}", found.remedy
+    )
 
 
 def ddl(outbox: Outbox, today: date) -> tuple[sql.Composed, ...]:

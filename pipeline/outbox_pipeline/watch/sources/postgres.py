@@ -12,7 +12,7 @@ from psycopg import errors
 from psycopg import sql as composed
 
 from outbox_connectors.definition import TableName
-from outbox_pipeline import sql
+from outbox_pipeline import sql, trust
 from outbox_pipeline.errors import Unreachable
 from outbox_pipeline.watch.sample import (
     Holder,
@@ -75,6 +75,7 @@ class PostgresSource:
         self._conn: psycopg.Connection[Any] | None = None
         self._may_list_wal = False
         self._readable = False
+        self._trusted = False
 
     def look(self) -> PostgresSample:
         """Take one sample. Raises Unreachable."""
@@ -99,6 +100,7 @@ class PostgresSource:
         timeouts = {"statement_timeout": STATEMENT_TIMEOUT, "lock_timeout": LOCK_TIMEOUT}
         try:
             psycopg.Cursor(conn).execute(sql.get("watch_session"), timeouts)
+            self._trusted = not trust.of_outbox(conn, self._table)  # reading a view or a policy runs its code
         except BaseException:
             conn.close()
             raise
@@ -129,7 +131,7 @@ class PostgresSource:
             raise psycopg.OperationalError("the statement was cut short by a lock or its time-out")
         sample = read(document, _first(publication))
         self._may_list_wal = document["server"]["may_list_wal"]
-        self._readable = sample.outbox is not None and sample.outbox.readable
+        self._readable = self._trusted and sample.outbox is not None and sample.outbox.readable
         return _completed(sample, _first(wal), _first(oldest))
 
     def _oldest(self) -> composed.Composed:
