@@ -7,7 +7,7 @@ from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Secret
 from outbox_consumers import sql
-from outbox_consumers.durable import tables as jobs
+from outbox_consumers.inbox import job_tables as jobs
 from outbox_pipeline import postgres, trust
 
 

@@ -11,9 +11,7 @@ import click
 import psycopg
 
 from outbox_connectors.errors import Failed, UsageError
-from outbox_consumers import dead_letter
 from outbox_consumers.failures import administration, dead_letter
-from outbox_consumers.inbox import DEFAULT_TABLE, inbox_missing
 from outbox_consumers.inbox.claims import DEFAULT_TABLE, inbox_missing
 from outbox_pipeline.cli import Invocation, consumer_database, outbox_dead_letters, output, pass_invocation
 

@@ -15,8 +15,8 @@ import psycopg
 
 from outbox_connectors import quantities
 from outbox_connectors.errors import Failed, UsageError
-from outbox_consumers import application, durable, retention, schema
-from outbox_consumers.inbox import DEFAULT_TABLE, inbox_missing, retention, schema
+from outbox_consumers import application, durable
+from outbox_consumers.inbox import retention, schema
 from outbox_consumers.inbox.claims import DEFAULT_TABLE, inbox_missing
 from outbox_pipeline.cli import Invocation, consumer_database, output, pass_invocation
 
