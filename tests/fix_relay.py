@@ -35,7 +35,7 @@ from outbox_connectors.definition import Definition
 from outbox_connectors.record import Event
 from outbox_pipeline import outbox, relay
 from outbox_pipeline.relay import Mode, schema
-from outbox_pipeline.tail import arrival
+from outbox_pipeline.servers.topic_reader import arrival
 from waiting import PATIENCE_SECONDS
 
 VICTIM = Path(__file__).with_name("relay_victim.py")

@@ -22,8 +22,8 @@ from outbox_connectors.definition import TableName
 from outbox_pipeline.watch.assess import assess
 from outbox_pipeline.watch.history import History, remember
 from outbox_pipeline.watch.sample import Names, Sample
+from outbox_pipeline.watch.sampling import Sampler
 from outbox_pipeline.watch.sources.postgres import PostgresSource
-from outbox_pipeline.watch.take import Sampler
 from outbox_pipeline.watch.thresholds import MIB, Thresholds
 from outbox_pipeline.watch.verdict import Key, Verdict
 from replication_client import Manner, ReplicationClient, consuming

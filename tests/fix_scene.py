@@ -25,12 +25,13 @@ from loss_lab import DEFINITION
 from outbox_connectors.definition import Definition, Secret
 from outbox_connectors.findings import Severity
 from outbox_connectors.loading import loads
-from outbox_pipeline import messages, outbox
+from outbox_pipeline import outbox
 from outbox_pipeline.connect.client import ConnectClient
+from outbox_pipeline.servers import logical_messages
 from outbox_pipeline.watch.assess import assess
 from outbox_pipeline.watch.history import History, remember
 from outbox_pipeline.watch.sample import Sample
-from outbox_pipeline.watch.take import TICKER_NAME, Sampler
+from outbox_pipeline.watch.sampling import TICKER_NAME, Sampler
 from outbox_pipeline.watch.thresholds import MIB, Thresholds
 from outbox_pipeline.watch.verdict import Key, Verdict
 from waiting import PATIENCE_SECONDS, until
@@ -178,7 +179,7 @@ class Scene:
                 with suppress(psycopg.Error), self.connect(TICKER_NAME if ticks else "scene") as conn:
                     while not stop.wait(0.5):
                         if ticks:
-                            messages.emit(conn, self.definition.heartbeat_prefix)
+                            logical_messages.emit(conn, self.definition.heartbeat_prefix)
                         if events:
                             self.write()
 

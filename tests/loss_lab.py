@@ -22,8 +22,9 @@ from fix_stack import Database
 from outbox_connectors import profile
 from outbox_connectors.definition import Definition, TopicSpec
 from outbox_connectors.loading import loads
-from outbox_pipeline import messages, outbox, provision, topics
+from outbox_pipeline import outbox, provision
 from outbox_pipeline.connect.client import ConnectClient, SourceOffset
+from outbox_pipeline.servers import logical_messages, topics
 from waiting import PATIENCE_SECONDS, until
 
 SMALL_MESSAGES = {"max.message.bytes": "10000"}
@@ -113,7 +114,7 @@ class Road:
 
     def tick(self) -> None:
         """Send what the ticker sends."""
-        messages.emit(self.conn, self.definition.heartbeat_prefix)
+        logical_messages.emit(self.conn, self.definition.heartbeat_prefix)
 
     def commit_open(self) -> None:
         """End the transaction that outlived the crash."""

@@ -15,10 +15,13 @@ from typing import Any, Final
 from unittest import mock
 
 from outbox_connectors.loading import load
-from outbox_pipeline import postgres, provision, road, switch
+from outbox_pipeline import provision
 from outbox_pipeline.connect.client import ConnectClient
+from outbox_pipeline.ids import publisher
+from outbox_pipeline.ids.publisher import Road
+from outbox_pipeline.operations import switch
 from outbox_pipeline.relay import worker
-from outbox_pipeline.road import Road
+from outbox_pipeline.servers import postgres
 
 # A point is behind a call of the switch: what it is called on, its name, and which call of it.
 POINTS: Final[dict[str, dict[str, tuple[Any, str, int]]]] = {
@@ -28,7 +31,7 @@ POINTS: Final[dict[str, dict[str, tuple[Any, str, int]]]] = {
         "offset forgotten": (switch, "detach", 1),
         "second sweep": (switch.Sweep, "run", 2),
         "slot dropped": (switch, "_drop_slot", 1),
-        "road written": (road, "write", 1),
+        "road written": (publisher, "write", 1),
     },
     "cdc": {
         "slot made": (provision, "apply_postgres", 1),

@@ -117,7 +117,7 @@ def releases(*, debezium: Version | None, postgres_major: int | None) -> list[Fi
 def retention(definition: Definition) -> list[Finding]:
     """Find topics that forget their records before the outbox may forget the rows.
 
-    A row leaves when its record is there to prove it (outbox_pipeline.prune). A topic without
+    A row leaves when its record is there to prove it (outbox_pipeline.operations.prune). A topic without
     retention.ms of its own keeps records as the broker says, which is not looked at.
     """
     found = []

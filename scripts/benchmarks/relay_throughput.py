@@ -25,9 +25,10 @@ from benchmarks.rounds import Log
 from benchmarks.servers import ROOT, Servers
 from outbox_connectors.definition import Definition, TopicSpec
 from outbox_connectors.loading import loads
-from outbox_pipeline import postgres, relay, topics
+from outbox_pipeline import relay
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.wakeup import Waiter
+from outbox_pipeline.servers import postgres, topics
 
 RATE, RATIO = "relay of a backlog", "the same, next to a peer"
 WAL, QUERIES = "relay: write-ahead log", "relay: round trips"

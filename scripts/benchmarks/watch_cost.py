@@ -26,9 +26,9 @@ from outbox_connectors.errors import ExitCode
 from outbox_pipeline.watch.assess import verdict_of
 from outbox_pipeline.watch.facts import facts_of
 from outbox_pipeline.watch.history import History
-from outbox_pipeline.watch.keeper import Keeper
-from outbox_pipeline.watch.look import Answer
+from outbox_pipeline.watch.long_running import Keeper
 from outbox_pipeline.watch.metrics import Counts, exposition
+from outbox_pipeline.watch.one_shot import Answer
 from outbox_pipeline.watch.sample import Names, Sample
 from outbox_pipeline.watch.sources.postgres import PostgresSource
 from outbox_pipeline.watch.thresholds import Thresholds

@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 from fix_relay import NewRelayed, Relayed
 from outbox_connectors.definition import TableName
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import audit
-from outbox_pipeline.audit import Books
-from outbox_pipeline.ids import rows
+from outbox_pipeline.ids import in_tables
+from outbox_pipeline.operations import audit
+from outbox_pipeline.operations.audit import Books
 from outbox_pipeline.relay import Mode
 
 pytestmark = pytest.mark.stack
@@ -71,7 +71,7 @@ def test_clocks_that_are_wrong_hide_nothing(new_relayed: NewRelayed) -> None:
 
 def test_an_outbox_of_many_pages_and_days(new_relayed: NewRelayed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ids are read in ranges of pages, of every partition."""
-    monkeypatch.setattr(rows, "PAGES", 2)
+    monkeypatch.setattr(in_tables, "PAGES", 2)
     relayed = new_relayed(archive=True, outbox={"partition": "daily"})
     relayed.write(500)
     relayed.carry(Mode.ARCHIVE)

@@ -11,9 +11,11 @@ from psycopg.conninfo import make_conninfo
 
 from fix_provision import PASSWORD, Pipeline, Site
 from fix_stack import Database, Stack
-from outbox_pipeline import messages, outbox, provision, slots, ticker
-from outbox_pipeline.plan import ObjectPlan, State
+from outbox_pipeline import outbox, provision
 from outbox_pipeline.provision import message_rights
+from outbox_pipeline.servers import logical_messages, slots
+from outbox_pipeline.servers.plan import ObjectPlan, State
+from outbox_pipeline.watch import heartbeat
 from waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.matrix]
@@ -64,12 +66,12 @@ def test_apply_takes_messages_from_public_and_grants_them_to_who_ticks(
     assert message_rights.AFFECTED in before.statement
     with site.admin() as conn:
         provision.apply_postgres(conn, site.definition)
-        ticker.tick(conn, site.definition.heartbeat_prefix)
+        heartbeat.tick(conn, site.definition.heartbeat_prefix)
     for statement in EMITS:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             outsider.execute(statement.encode())
     with site.connect(site.writer) as conn:
-        messages.emit(conn, site.definition.heartbeat_prefix)
+        logical_messages.emit(conn, site.definition.heartbeat_prefix)
     assert planned(site).state is State.PRESENT
 
 

@@ -13,8 +13,8 @@ from psycopg.conninfo import make_conninfo
 from fix_pooler import PGBOUNCER, left_in, pgbouncer
 from fix_provision import Pipeline
 from outbox_connectors.definition import Secret
-from outbox_pipeline import postgres
 from outbox_pipeline.errors import ExitCode, Refused
+from outbox_pipeline.servers import postgres
 
 pytestmark = [
     pytest.mark.stack,

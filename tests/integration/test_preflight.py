@@ -8,8 +8,8 @@ from psycopg import sql
 
 from fix_provision import PASSWORD, Pipeline
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import preflight
 from outbox_pipeline.errors import Refused
+from outbox_pipeline.provision import preflight
 from outbox_pipeline.relay import schema
 from waiting import until
 

@@ -15,8 +15,9 @@ from psycopg.conninfo import make_conninfo
 
 from fix_provision import PASSWORD, Pipeline
 from fix_stack import Stack
-from outbox_pipeline import doctor, topics
 from outbox_pipeline.connect.client import ConnectClient
+from outbox_pipeline.provision import doctor
+from outbox_pipeline.servers import topics
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack

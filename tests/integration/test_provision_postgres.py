@@ -14,9 +14,10 @@ from psycopg import sql
 from fix_provision import PASSWORD, NewSite, Site
 from fix_stack import Stack
 from outbox_connectors import record
-from outbox_pipeline import provision, slots
-from outbox_pipeline.plan import State, text_of
+from outbox_pipeline import provision
 from outbox_pipeline.provision import publications, tables
+from outbox_pipeline.servers import slots
+from outbox_pipeline.servers.plan import State, text_of
 
 pytestmark = [pytest.mark.stack, pytest.mark.matrix]
 

@@ -11,9 +11,10 @@ import pytest
 from fix_provision import Pipeline
 from fix_relay import Relayed
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import audit, outbox, recover
-from outbox_pipeline.audit import Books
-from outbox_pipeline.tail import arrival
+from outbox_pipeline import outbox
+from outbox_pipeline.operations import audit, recover
+from outbox_pipeline.operations.audit import Books
+from outbox_pipeline.servers.topic_reader import arrival
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]

@@ -23,8 +23,8 @@ from forms import sized
 from outbox_connectors.record import Row
 from outbox_pipeline import outbox
 from outbox_pipeline.relay import dead_letters
-from outbox_pipeline.relay.floor import Floors, Horizon
 from outbox_pipeline.relay.names import names_of
+from outbox_pipeline.relay.read_floor import Floors, Horizon
 from outbox_pipeline.relay.session import LAST_POSITION, Session
 from outbox_pipeline.relay.settings import Mode
 from waiting import until

@@ -10,10 +10,10 @@ from psycopg.rows import TupleRow
 
 from fix_relay import Relayed
 from outbox_connectors.definition import Definition
-from outbox_pipeline import postgres
 from outbox_pipeline.relay.names import names_of
 from outbox_pipeline.relay.session import Session
 from outbox_pipeline.relay.settings import Mode
+from outbox_pipeline.servers import postgres
 from waiting import until
 
 pytestmark = pytest.mark.stack

@@ -18,10 +18,10 @@ from fix_provision import Site
 from outbox_connectors.definition import Payload, TableName
 from outbox_pipeline import inserts, provision
 from outbox_pipeline import sql as statements
-from outbox_pipeline.postgres import server_major
 from outbox_pipeline.provision import tables
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import identifiers, names_of
+from outbox_pipeline.servers.postgres import server_major
 
 pytestmark = [pytest.mark.stack, pytest.mark.matrix]
 

@@ -10,8 +10,8 @@ from psycopg import sql
 
 from fix_provision import PASSWORD, Pipeline
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import trust
 from outbox_pipeline.provision import pipeline as provisioning
+from outbox_pipeline.servers import trust
 
 pytestmark = pytest.mark.stack
 

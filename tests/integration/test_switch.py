@@ -29,8 +29,9 @@ from fix_stack import Database
 from forms import LONG, sized
 from outbox_connectors.definition import TableName
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import audit, outbox, relay, switch
+from outbox_pipeline import outbox, relay
 from outbox_pipeline.errors import OutboxError, Refused
+from outbox_pipeline.operations import audit, switch
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.wakeup import Waiter
 from switch_victim import POINTS, interrupt

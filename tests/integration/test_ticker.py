@@ -21,7 +21,8 @@ from fix_stack import Database, Stack, in_use, run
 from local_stack.exports import variables
 from local_stack.instance import load
 from local_stack.layout import Layout
-from outbox_pipeline import lsn, ticker
+from outbox_pipeline.servers import lsn
+from outbox_pipeline.watch import heartbeat
 from waiting import PATIENCE_SECONDS, until
 
 ROOT = Path(__file__).parents[2]
@@ -33,13 +34,13 @@ class Running:
     """A ticker in a thread of its own, with what it reported."""
 
     def __init__(self, conninfo: str, interval_seconds: float = 0.05) -> None:
-        self.ticks = ticker.Ticks()
+        self.ticks = heartbeat.Ticks()
         self.reports: list[str] = []
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._run, args=(conninfo, interval_seconds))
 
     def _run(self, conninfo: str, interval_seconds: float) -> None:
-        ticker.run(
+        heartbeat.run(
             lambda: psycopg.connect(conninfo, autocommit=True, connect_timeout=5, application_name="t"),
             "shop.heartbeat",
             interval_seconds=interval_seconds,

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fix_relay import NewRelayed
-from outbox_pipeline import audit
+from outbox_pipeline.operations import audit
 from outbox_pipeline.relay import Mode
 from raw_records import NOT_UTF8, RawRecord, write_raw
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from outbox_pipeline.watch.keeper import Change, Keeper
+from outbox_pipeline.watch.long_running import Change, Keeper
 from outbox_pipeline.watch.sample import Sample
 from outbox_pipeline.watch.serve import Server, Site
 from outbox_pipeline.watch.thresholds import Thresholds

@@ -13,11 +13,12 @@ from fix_provision import Pipeline
 from fix_relay import Relayed
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.profile import PLACEMENT
-from outbox_pipeline import audit, outbox, replay
-from outbox_pipeline.audit import Books
+from outbox_pipeline import outbox
 from outbox_pipeline.errors import Refused
+from outbox_pipeline.operations import audit, replay
+from outbox_pipeline.operations.audit import Books
+from outbox_pipeline.operations.replay import Selection
 from outbox_pipeline.relay import schema
-from outbox_pipeline.replay import Selection
 from waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]

@@ -23,10 +23,10 @@ import wal_forecasts
 from asking import administrator
 from fix_scene import STACK, Scene, applied
 from fix_stack import _instance, run
-from outbox_pipeline import lsn, topics
+from outbox_pipeline.servers import lsn, topics
 from outbox_pipeline.watch.history import History
 from outbox_pipeline.watch.sample import KafkaSample, Sample
-from outbox_pipeline.watch.take import Sampler
+from outbox_pipeline.watch.sampling import Sampler
 from outbox_pipeline.watch.thresholds import MIB, Thresholds
 from outbox_pipeline.watch.verdict import Key
 from replication_client import Manner, consuming

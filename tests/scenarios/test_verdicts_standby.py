@@ -24,8 +24,8 @@ from outbox_connectors.definition import TableName
 from outbox_pipeline.watch.assess import assess
 from outbox_pipeline.watch.history import History, remember
 from outbox_pipeline.watch.sample import Names
+from outbox_pipeline.watch.sampling import Sampler
 from outbox_pipeline.watch.sources.postgres import PostgresSource
-from outbox_pipeline.watch.take import Sampler
 from outbox_pipeline.watch.verdict import Key, Verdict
 from waiting import PATIENCE_SECONDS, until
 

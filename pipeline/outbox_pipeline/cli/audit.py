@@ -8,9 +8,10 @@ from uuid import UUID
 import click
 
 from outbox_connectors.definition import Secret, TableName
-from outbox_pipeline import audit, postgres
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.cli.moments import moment
+from outbox_pipeline.operations import audit
+from outbox_pipeline.servers import postgres
 
 SHOWN = 20
 

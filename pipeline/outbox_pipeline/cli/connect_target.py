@@ -11,10 +11,10 @@ import click
 import psycopg
 
 from outbox_connectors.definition import Connect, ConnectAuth, Definition, Secret
-from outbox_pipeline import postgres
 from outbox_pipeline.cli import Invocation
 from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
 from outbox_pipeline.errors import UsageError
+from outbox_pipeline.servers import postgres
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import psycopg
 from outbox_connectors import checks, profile
 from outbox_connectors.checks import OutboxTable
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import postgres, provision
+from outbox_pipeline import provision
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.cli.connect_target import (
     Place,
@@ -43,8 +43,9 @@ from outbox_pipeline.connect import configuration, registration, restart_guard
 from outbox_pipeline.connect.client import FieldError
 from outbox_pipeline.connect.registration import Registration
 from outbox_pipeline.errors import OutboxError, Refused, UsageError
-from outbox_pipeline.plan import State
 from outbox_pipeline.provision import captured, publications, tables
+from outbox_pipeline.servers import postgres
+from outbox_pipeline.servers.plan import State
 
 file_option = click.option(
     "--file",

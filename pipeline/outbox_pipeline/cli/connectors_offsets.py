@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from outbox_pipeline import lsn
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.cli.connect_target import Place, Target, dry_run_option, name_argument, pass_place
 from outbox_pipeline.connect import offsets as reading
 from outbox_pipeline.connect.client import SourceOffset
 from outbox_pipeline.connect.offset_changes import Change, plan_reset, plan_set
 from outbox_pipeline.connect.offsets import Positions, Verdict
-from outbox_pipeline.slots import LiveSlot
+from outbox_pipeline.servers import lsn
+from outbox_pipeline.servers.slots import LiveSlot
 
 accept_loss_option = click.option(
     "--accept-loss", is_flag=True, help="Go ahead although events would be skipped, or might be."

@@ -8,7 +8,7 @@ from psycopg.rows import TupleRow
 from outbox_connectors.definition import Secret
 from outbox_consumers import sql
 from outbox_consumers.inbox import job_tables as jobs
-from outbox_pipeline import postgres, trust
+from outbox_pipeline.servers import postgres, trust
 
 
 def connect(dsn: str, command: str, table: str) -> psycopg.Connection[TupleRow]:

@@ -16,13 +16,13 @@ from rich.live import Live
 from outbox_connectors import quantities
 from outbox_connectors.errors import ExitCode, UsageError
 from outbox_connectors.signals import Stopping
-from outbox_pipeline import tidy
 from outbox_pipeline.cli import Invocation, output
+from outbox_pipeline.operations import maintenance
 from outbox_pipeline.standard_output import reader_gone
 from outbox_pipeline.watch import document, history, view
 from outbox_pipeline.watch import notify as telling
 from outbox_pipeline.watch.live import Watch, Wishes
-from outbox_pipeline.watch.look import Answer
+from outbox_pipeline.watch.one_shot import Answer
 from outbox_pipeline.watch.serve import address
 
 LIFE_SECONDS = 60.0  # a log shows a sign of life this often
@@ -53,7 +53,7 @@ def run(
         repeat_seconds=_seconds(repeat, "--repeat"),
         tick=tick,
         observe=observe,
-        tidy=partial(tidy.tidy, definition, _unsaid) if tidy_every else None,
+        tidy=partial(maintenance.tidy, definition, _unsaid) if tidy_every else None,
         tidy_seconds=_seconds(tidy_every, "--tidy-every") if tidy_every else 0.0,
         history_file=history.file_of(os.environ, definition.pipeline, definition.source)
         if keep_history

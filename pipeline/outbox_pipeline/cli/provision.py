@@ -15,12 +15,13 @@ from outbox_connectors.definition import Definition
 from outbox_connectors.errors import ExitCode, Failed, Unreachable, UsageError
 from outbox_connectors.profile import Version, reasons
 from outbox_connectors.profile import render as render_connector
-from outbox_pipeline import postgres, provision
+from outbox_pipeline import provision
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.connect.client import ConnectClient
-from outbox_pipeline.plan import ObjectPlan, Plan, State, text_of
 from outbox_pipeline.provision import destroy as destruction
 from outbox_pipeline.provision import proof
+from outbox_pipeline.servers import postgres
+from outbox_pipeline.servers.plan import ObjectPlan, Plan, State, text_of
 
 APPLICATION_NAME = "outboxctl"
 # `plan` and `apply` must not hang for a minute on a worker that is not there.

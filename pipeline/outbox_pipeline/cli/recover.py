@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import postgres, recover
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.cli.moments import moment
 from outbox_pipeline.connect.client import ConnectClient
+from outbox_pipeline.operations import recover
+from outbox_pipeline.servers import postgres
 
 
 @click.command("recover")

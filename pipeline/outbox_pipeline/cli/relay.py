@@ -8,14 +8,15 @@ import click
 
 from outbox_connectors.errors import ExitCode, UsageError
 from outbox_connectors.signals import Stopping
-from outbox_pipeline import postgres, relay
+from outbox_pipeline import relay
 from outbox_pipeline.cli import Invocation, output, pass_invocation
-from outbox_pipeline.plan import State
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import DEFAULT_SHARDS, MAX_SHARDS, names_of
 from outbox_pipeline.relay.session import read_settings
 from outbox_pipeline.relay.settings import DEFAULT_BATCH, MAX_BATCH
 from outbox_pipeline.relay.wakeup import Waiter
+from outbox_pipeline.servers import postgres
+from outbox_pipeline.servers.plan import State
 
 
 @click.command("relay")

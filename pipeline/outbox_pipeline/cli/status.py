@@ -12,9 +12,9 @@ import click
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.findings import Severity
 from outbox_pipeline.cli import Invocation, output, pass_invocation
-from outbox_pipeline.watch import document, history, road
-from outbox_pipeline.watch.look import Answer, look
-from outbox_pipeline.watch.take import Sampler
+from outbox_pipeline.watch import document, history, stages
+from outbox_pipeline.watch.one_shot import Answer, look
+from outbox_pipeline.watch.sampling import Sampler
 from outbox_pipeline.watch.thresholds import thresholds_of
 
 COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
@@ -90,7 +90,7 @@ def _print(answer: Answer, evidence: bool) -> None:
     for note in verdict.notes:
         output.line(f"  note: {note}")
     output.line()
-    for line in road.lines(answer.facts, output.width()):
+    for line in stages.lines(answer.facts, output.width()):
         output.line(line)
     if evidence:
         output.line()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import postgres, slots, switch
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.connect.client import ConnectClient
+from outbox_pipeline.operations import switch
+from outbox_pipeline.servers import postgres, slots
 
 
 @click.command("switch")

@@ -8,8 +8,8 @@ import click
 
 from outbox_connectors.definition import Kafka
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import tail as reading
 from outbox_pipeline.cli import Invocation, output, pass_invocation
+from outbox_pipeline.servers import topic_reader as reading
 from outbox_pipeline.standard_output import reader_gone
 
 

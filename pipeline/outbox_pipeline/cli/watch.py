@@ -15,9 +15,10 @@ from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
 from outbox_connectors.errors import ExitCode, Failed, Refused, UsageError
-from outbox_pipeline import postgres, ticker
 from outbox_pipeline.cli import Invocation, output, pass_invocation
-from outbox_pipeline.message_gate import MessageGate
+from outbox_pipeline.connect.message_gate import MessageGate
+from outbox_pipeline.servers import postgres
+from outbox_pipeline.watch import heartbeat
 
 
 @click.command()
@@ -119,7 +120,7 @@ def _tick_only(invocation: Invocation, definition: Definition, once: bool, obser
             where=definition.source,
             remedy="set watch.ticker: 10s and run apply, or do not run watch --tick-only",
         )
-    ticks = ticker.Ticks()
+    ticks = heartbeat.Ticks()
     if once:
         _tick_once(definition, ticks, observe)
     else:
@@ -132,17 +133,17 @@ def _tick_only(invocation: Invocation, definition: Definition, once: bool, obser
 
 
 def _connect(definition: Definition) -> psycopg.Connection[TupleRow]:
-    return postgres.as_admin(definition, ticker.APPLICATION_NAME)
+    return postgres.as_admin(definition, heartbeat.APPLICATION_NAME)
 
 
-def _tick_once(definition: Definition, ticks: ticker.Ticks, observe: bool | None) -> None:
+def _tick_once(definition: Definition, ticks: heartbeat.Ticks, observe: bool | None) -> None:
     with _connect(definition) as conn:
         with closing(MessageGate(definition)) as gate:
             reason = gate.why_not(definition.heartbeat_prefix, only_ours=observe is None)
         if reason:
             raise Refused(f"no tick is sent: {reason}", remedy="see outboxctl plan")
         try:
-            ticks.last_lsn = ticker.tick(conn, definition.heartbeat_prefix)
+            ticks.last_lsn = heartbeat.tick(conn, definition.heartbeat_prefix)
         except psycopg.Error as error:
             raise Failed(
                 f"no tick: {' '.join(str(error).split())}",
@@ -152,14 +153,14 @@ def _tick_once(definition: Definition, ticks: ticker.Ticks, observe: bool | None
 
 
 def _tick_until_told(
-    definition: Definition, interval_seconds: float, ticks: ticker.Ticks, observe: bool | None
+    definition: Definition, interval_seconds: float, ticks: heartbeat.Ticks, observe: bool | None
 ) -> None:
     output.progress(f"ticking every {interval_seconds:g} s with the prefix {definition.heartbeat_prefix}")
     # Both signals interrupt a sleep and a statement alike: nothing of a tick can be half done.
     before = signal.signal(signal.SIGTERM, _interrupt)
     gate = MessageGate(definition)
     try:
-        ticker.run(
+        heartbeat.run(
             lambda: _connect(definition),
             definition.heartbeat_prefix,
             interval_seconds=interval_seconds,

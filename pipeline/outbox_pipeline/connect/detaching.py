@@ -9,9 +9,9 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import slots
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed
+from outbox_pipeline.servers import slots
 
 PATIENCE_SECONDS = 180.0
 _BETWEEN_TRIES_SECONDS = 0.1

@@ -7,11 +7,11 @@ from typing import Any
 
 import psycopg
 
-from outbox_pipeline import lsn
 from outbox_pipeline.connect import offsets
 from outbox_pipeline.connect.client import ConnectorStatus
 from outbox_pipeline.connect.offsets import Effect, Positions
 from outbox_pipeline.errors import Refused, UsageError
+from outbox_pipeline.servers import lsn
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,13 @@ import psycopg
 from psycopg.rows import class_row
 
 from outbox_connectors.findings import Severity
-from outbox_pipeline import lsn, slots, sql
+from outbox_pipeline import sql
 from outbox_pipeline.connect.client import SourceOffset
 from outbox_pipeline.errors import Refused
-from outbox_pipeline.postgres import server_major
-from outbox_pipeline.slot_holder import DEBEZIUM, Process, Whose, whose
-from outbox_pipeline.slots import LiveSlot
+from outbox_pipeline.servers import lsn, slots
+from outbox_pipeline.servers.postgres import server_major
+from outbox_pipeline.servers.slot_holder import DEBEZIUM, Process, Whose, whose
+from outbox_pipeline.servers.slots import LiveSlot
 
 _SNAPSHOTS_WITHOUT_OFFSET = frozenset({"initial", "always", "when_needed", "initial_only"})
 _UNCHECKED = frozenset({"trust_slot", "trust_greater_lsn"})

@@ -13,13 +13,13 @@ from psycopg.rows import TupleRow
 from outbox_connectors.definition import Definition
 from outbox_connectors.masking import shown
 from outbox_connectors.profile import render
-from outbox_pipeline import postgres
 from outbox_pipeline.connect import restart_guard
 from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
 from outbox_pipeline.connect.configuration import differences
 from outbox_pipeline.connect.registration import foreign, works
 from outbox_pipeline.errors import Failed
-from outbox_pipeline.plan import Change, ObjectPlan, State, blocked
+from outbox_pipeline.servers import postgres
+from outbox_pipeline.servers.plan import Change, ObjectPlan, State, blocked
 
 KIND = "connector"
 ABSENT = "absent"

@@ -16,12 +16,21 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import preflight, rights, road, slots, topics
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed, Refused, Unreachable
-from outbox_pipeline.postgres import server_major
-from outbox_pipeline.provision import debezium_connector, event_topics, publications, roles, tables, turn
+from outbox_pipeline.ids import publisher
+from outbox_pipeline.provision import (
+    debezium_connector,
+    event_topics,
+    exclusive,
+    preflight,
+    publications,
+    roles,
+    tables,
+)
+from outbox_pipeline.servers import admin_rights, slots, topics
+from outbox_pipeline.servers.postgres import server_major
 
 CONNECT, KAFKA = "connect", "kafka"  # what can be skipped
 HOLDS_EVENTS = "it holds events; --data removes it"
@@ -73,7 +82,7 @@ def plan(
 
 def check(conn: psycopg.Connection[TupleRow], definition: Definition, removals: Iterable[Removal]) -> None:
     """Raise Refused where this role may not remove what would be removed. Changes nothing."""
-    ours = rights.read(conn, definition.outbox.table.schema)
+    ours = admin_rights.read(conn, definition.outbox.table.schema)
     goes = {removal.kind for removal in removals if removal.removes}
     if slots.KIND in goes:
         preflight.slot_rights(conn, definition)
@@ -107,7 +116,7 @@ def destroy(
     interruption. Raises Refused where the rights do not suffice, and at the first object that cannot be
     removed.
     """
-    with turn.hold(conn, definition.pipeline, say=say):
+    with exclusive.hold(conn, definition.pipeline, say=say):
         check(conn, definition, plan(conn, client, definition, data=data, skip=skip))
         return tuple(_settle(part, say) for part in _parts(conn, client, definition, data, skip))
 
@@ -200,7 +209,7 @@ def _slot(conn: psycopg.Connection[TupleRow], definition: Definition) -> Removal
 
 
 def _remove_slot(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:
-    road.note_connector(conn, definition, "the connector is being destroyed")
+    publisher.note_connector(conn, definition, "the connector is being destroyed")
     slots.drop(conn, definition.postgres.slot)
 
 
@@ -261,4 +270,4 @@ def _table(conn: psycopg.Connection[TupleRow], definition: Definition, data: boo
 def _remove_table(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:
     table = tables.identifier(definition.outbox.table)
     conn.execute(sql.SQL(statements.get("drop_outbox")).format(table=table))
-    road.forget(conn, definition)
+    publisher.forget(conn, definition)

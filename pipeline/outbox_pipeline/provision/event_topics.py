@@ -12,11 +12,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from outbox_connectors.definition import Definition, Kafka, TopicSpec
 from outbox_connectors.profile import MESSAGE_TOPIC_RETENTION_MS
-from outbox_pipeline import topics
 from outbox_pipeline.errors import Failed
-from outbox_pipeline.kafka import administrator
-from outbox_pipeline.plan import Change, ObjectPlan, State, blocked
-from outbox_pipeline.topics import TopicState
+from outbox_pipeline.servers import topics
+from outbox_pipeline.servers.kafka import administrator
+from outbox_pipeline.servers.plan import Change, ObjectPlan, State, blocked
+from outbox_pipeline.servers.topics import TopicState
 
 KIND = "topic"
 # The broker's default for max.message.bytes. The outbox's CHECK constraints keep a record below it.

@@ -17,10 +17,10 @@ from psycopg.rows import TupleRow, class_row
 
 from outbox_connectors.checks import Finding, Severity
 from outbox_connectors.definition import Definition
-from outbox_pipeline import slots
 from outbox_pipeline import sql as statements
-from outbox_pipeline.plan import Change, ObjectPlan, State, text_of
-from outbox_pipeline.rights import Rights
+from outbox_pipeline.servers import slots
+from outbox_pipeline.servers.admin_rights import Rights
+from outbox_pipeline.servers.plan import Change, ObjectPlan, State, text_of
 
 KIND = "function"
 NAME = "pg_logical_emit_message"

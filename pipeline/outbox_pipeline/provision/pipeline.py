@@ -11,24 +11,25 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import rights, road, slots, topics, trust
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed, OutboxError, Refused, Unreachable
-from outbox_pipeline.plan import ObjectPlan, Plan, State, blocked
-from outbox_pipeline.postgres import server_major
+from outbox_pipeline.ids import publisher
 from outbox_pipeline.provision import (
-    beside,
+    background,
     debezium_connector,
     event_topics,
+    exclusive,
     message_rights,
     publications,
     roles,
     server,
     tables,
-    turn,
 )
-from outbox_pipeline.topics import TopicState
+from outbox_pipeline.servers import admin_rights, slots, topics, trust
+from outbox_pipeline.servers.plan import ObjectPlan, Plan, State, blocked
+from outbox_pipeline.servers.postgres import server_major
+from outbox_pipeline.servers.topics import TopicState
 
 Say = Callable[[str], None]
 
@@ -137,7 +138,7 @@ def look(
     """
     todo = tuple(parts(conn, client, definition, add_partitions=add_partitions))
     abroad = [
-        beside.start(partial(_look_from_afar, [part for part in todo if part.kind == kind]))
+        background.start(partial(_look_from_afar, [part for part in todo if part.kind == kind]))
         for kind in _ABROAD
     ]
     found = [part.look() for part in todo if part.kind not in _ABROAD]
@@ -181,8 +182,8 @@ def apply(
     nothing while a relay publishes the outbox, or where `check` raises. Raises at the first object that
     cannot be made; what was made before it stays, and applying again goes on from there.
     """
-    with turn.hold(conn, definition.pipeline, say=say):
-        road.refuse_second(conn, definition)
+    with exclusive.hold(conn, definition.pipeline, say=say):
+        publisher.refuse_second(conn, definition)
         check(conn, client, definition, add_partitions=add_partitions)
         _limit_locks(conn, LOCK_TIMEOUT_SECONDS)
         todo = parts(conn, client, definition, add_partitions=add_partitions, say=say)
@@ -196,7 +197,7 @@ def apply_postgres(
 
     `conn` is in autocommit mode and connected to the connector's database.
     """
-    with turn.hold(conn, definition.pipeline, say=say):
+    with exclusive.hold(conn, definition.pipeline, say=say):
         _limit_locks(conn, LOCK_TIMEOUT_SECONDS)
         return Plan(tuple(_settle(part, say) for part in postgres_parts(conn, definition, say=say)))
 
@@ -322,8 +323,8 @@ def _server(conn: psycopg.Connection[TupleRow], definition: Definition) -> Objec
     return server.plan(server.read(conn), slot_exists=slot is not None, slot_active=active)
 
 
-def _rights(conn: psycopg.Connection[TupleRow], definition: Definition) -> rights.Rights:
-    return rights.read(conn, definition.outbox.table.schema)
+def _rights(conn: psycopg.Connection[TupleRow], definition: Definition) -> admin_rights.Rights:
+    return admin_rights.read(conn, definition.outbox.table.schema)
 
 
 def _role(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectPlan:

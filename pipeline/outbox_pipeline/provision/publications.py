@@ -17,11 +17,11 @@ from psycopg.rows import TupleRow, class_row
 
 from outbox_connectors.definition import Definition, Partitioning
 from outbox_pipeline import sql as statements
-from outbox_pipeline.plan import Change, ObjectPlan, State, blocked, text_of
-from outbox_pipeline.postgres import server_major
 from outbox_pipeline.provision.tables import identifier
-from outbox_pipeline.rights import Rights
-from outbox_pipeline.slots import PLUGIN, LiveSlot, past_its_publication
+from outbox_pipeline.servers.admin_rights import Rights
+from outbox_pipeline.servers.plan import Change, ObjectPlan, State, blocked, text_of
+from outbox_pipeline.servers.postgres import server_major
+from outbox_pipeline.servers.slots import PLUGIN, LiveSlot, past_its_publication
 
 KIND = "publication"
 

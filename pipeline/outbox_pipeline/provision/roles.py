@@ -15,10 +15,10 @@ from psycopg.rows import TupleRow, class_row
 
 from outbox_connectors.definition import Definition
 from outbox_pipeline import sql as statements
-from outbox_pipeline.plan import Change, ObjectPlan, State, blocked, text_of
 from outbox_pipeline.provision import scram
 from outbox_pipeline.provision.tables import identifier
-from outbox_pipeline.rights import Rights
+from outbox_pipeline.servers.admin_rights import Rights
+from outbox_pipeline.servers.plan import Change, ObjectPlan, State, blocked, text_of
 
 KIND = "role"
 GRANTS = "grants"

@@ -14,9 +14,9 @@ from psycopg.rows import TupleRow, class_row
 
 from outbox_connectors.findings import Finding, Severity
 from outbox_pipeline import sql as statements
-from outbox_pipeline.plan import Change, ObjectPlan, State, blocked
-from outbox_pipeline.postgres import server_major
-from outbox_pipeline.slots import PLUGIN
+from outbox_pipeline.servers.plan import Change, ObjectPlan, State, blocked
+from outbox_pipeline.servers.postgres import server_major
+from outbox_pipeline.servers.slots import PLUGIN
 
 KIND = "server"
 OLDEST_MAJOR = 14

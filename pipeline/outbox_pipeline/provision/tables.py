@@ -19,9 +19,9 @@ from psycopg.rows import TupleRow, class_row
 from outbox_connectors import record
 from outbox_connectors.definition import Outbox, Partitioning, Payload, TableName
 from outbox_pipeline import sql as statements
-from outbox_pipeline.plan import Change, ObjectPlan, State, blocked, text_of
-from outbox_pipeline.rights import Rights
-from outbox_pipeline.trust import Untrusted
+from outbox_pipeline.servers.admin_rights import Rights
+from outbox_pipeline.servers.plan import Change, ObjectPlan, State, blocked, text_of
+from outbox_pipeline.servers.trust import Untrusted
 
 KIND = "table"
 TRIGGER = "keep_copy_rows_apart"

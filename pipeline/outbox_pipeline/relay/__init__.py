@@ -21,7 +21,6 @@ from threading import Event
 import psycopg
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import postgres
 from outbox_pipeline.errors import Unreachable
 from outbox_pipeline.relay import guard
 from outbox_pipeline.relay.counters import Counters
@@ -31,6 +30,7 @@ from outbox_pipeline.relay.settings import Mode, Settings
 from outbox_pipeline.relay.supervisor import supervise
 from outbox_pipeline.relay.wakeup import Waiter
 from outbox_pipeline.relay.worker import Worker
+from outbox_pipeline.servers import postgres
 
 __all__ = ["Counters", "Mode", "OnPoison", "Settings", "run"]
 

@@ -6,11 +6,12 @@ from threading import Event
 from typing import Final
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import postgres, road
+from outbox_pipeline.ids import publisher
 from outbox_pipeline.relay.names import Names
 from outbox_pipeline.relay.restored import admit, ahead, last_published
 from outbox_pipeline.relay.session import Session
 from outbox_pipeline.relay.wakeup import Waiter
+from outbox_pipeline.servers import postgres
 
 GATE_SECONDS: Final = 0.2  # between two knocks while the road is being switched
 KAFKA_SECONDS: Final = 5.0  # that Kafka has to answer before the wish to stop is looked at again
@@ -35,7 +36,7 @@ def enter(
                 session.close()
                 return None
             waiter.wait(GATE_SECONDS)
-        road.check_still_relay(session.conn, definition)
+        publisher.check_still_relay(session.conn, definition)
         if ahead(session.conn, names, published):
             # All topics are read for the proof, for longer than a worker's session may be idle.
             with postgres.as_admin(definition, "outboxctl relay") as conn:

@@ -10,16 +10,18 @@ from confluent_kafka.admin import AclOperation
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import rights, road, topics, wire_guard
+from outbox_pipeline.connect import wire_guard
 from outbox_pipeline.errors import Failed, Refused, Unreachable
-from outbox_pipeline.kafka import administrator
-from outbox_pipeline.plan import State
+from outbox_pipeline.ids import publisher
 from outbox_pipeline.provision import tables
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import Names, names_of
 from outbox_pipeline.relay.restored import admit, last_published
 from outbox_pipeline.relay.session import read_settings
 from outbox_pipeline.relay.settings import Mode, Settings
+from outbox_pipeline.servers import admin_rights, topics
+from outbox_pipeline.servers.kafka import administrator
+from outbox_pipeline.servers.plan import State
 
 _SET_UP = "run outboxctl relay --init"
 
@@ -46,7 +48,7 @@ def check(conn: psycopg.Connection[TupleRow], definition: Definition, settings: 
         what = ", ".join(change.field for change in planned.changes)
         archive = " --archive" if settings.mode is Mode.ARCHIVE else ""
         raise Failed(f"{what} is missing", where=planned.name, remedy=_SET_UP + archive)
-    road.check_only_road(conn, definition)
+    publisher.check_only_road(conn, definition)
     published: dict[int, int] = {}
     if settings.transactions:
         _check_progress_topic(definition, names, shards)
@@ -57,7 +59,7 @@ def check(conn: psycopg.Connection[TupleRow], definition: Definition, settings: 
 
 def _check_table(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:
     outbox = definition.outbox
-    ours = rights.read(conn, outbox.table.schema)
+    ours = admin_rights.read(conn, outbox.table.schema)
     planned = tables.plan(tables.read(conn, outbox.table), outbox, ours, datetime.now(UTC).date())
     missing = [c for c in planned.changes if c.field.startswith("column") and c.have == "missing"]
     if planned.state is State.BLOCKED and missing:

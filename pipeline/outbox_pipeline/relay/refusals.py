@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from outbox_connectors.definition import Kafka
 from outbox_connectors.record import Row
 from outbox_pipeline.errors import Failed
-from outbox_pipeline.relay.carriage import Carriage
 from outbox_pipeline.relay.destinations import TopicUnavailable
 from outbox_pipeline.relay.poison import Fault, OnPoison, Search, fault_of, why_undeliverable
 from outbox_pipeline.relay.producer import RefusedBatch
+from outbox_pipeline.relay.shard_publisher import Carriage
 
 
 class BrokenRows(RefusedBatch):

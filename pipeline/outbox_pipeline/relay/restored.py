@@ -12,12 +12,12 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import road
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Unreachable
-from outbox_pipeline.kafka import unreachable
+from outbox_pipeline.ids import publisher
 from outbox_pipeline.relay.names import Names
 from outbox_pipeline.relay.settings import progress_config
+from outbox_pipeline.servers.kafka import unreachable
 
 Connection = psycopg.Connection[TupleRow]
 ASK_SECONDS = 30.0
@@ -43,7 +43,7 @@ def admit(conn: Connection, definition: Definition, names: Names, published: Map
     is not asked for proof. Raises Unreachable.
     """
     found = ahead(conn, names, published)
-    road.admit_relay(conn, definition, restored=bool(found))
+    publisher.admit_relay(conn, definition, restored=bool(found))
     catch_up = sql.SQL(statements.get("relay_catch_up")).format(batch=names.qualified(names.batch))
     for shard, n in found.items():
         conn.execute(catch_up, {"shard": shard, "n": n})

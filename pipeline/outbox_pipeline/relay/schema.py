@@ -17,15 +17,15 @@ from psycopg import sql
 from psycopg.rows import TupleRow, dict_row
 
 from outbox_connectors.definition import Definition, Outbox, TopicSpec
-from outbox_pipeline import rights, topics
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Failed
-from outbox_pipeline.plan import Change, ObjectPlan, Plan, State, blocked, text_of
 from outbox_pipeline.provision import event_topics, roles, tables
 from outbox_pipeline.provision.pipeline import refuse_blocked
 from outbox_pipeline.relay.names import Names, identifiers, names_of, shard_of
 from outbox_pipeline.relay.session import read_settings
-from outbox_pipeline.topics import TopicState
+from outbox_pipeline.servers import admin_rights, topics
+from outbox_pipeline.servers.plan import Change, ObjectPlan, Plan, State, blocked, text_of
+from outbox_pipeline.servers.topics import TopicState
 
 KIND = "relay"
 Say = Callable[[str], None]
@@ -109,7 +109,7 @@ def _parts(conn: psycopg.Connection[TupleRow], definition: Definition, wishes: W
                 conn.execute(statement)
 
     def table() -> ObjectPlan:
-        ours = rights.read(conn, outbox.table.schema)
+        ours = admin_rights.read(conn, outbox.table.schema)
         return tables.plan(tables.read(conn, outbox.table), outbox, ours, datetime.now(UTC).date())
 
     yield table, execute
@@ -117,7 +117,9 @@ def _parts(conn: psycopg.Connection[TupleRow], definition: Definition, wishes: W
 
         def grants(writer: str = writer) -> ObjectPlan:
             live = roles.read_grants(conn, writer, definition)
-            return roles.plan_writer_grants(writer, live, definition, rights.read(conn, outbox.table.schema))
+            return roles.plan_writer_grants(
+                writer, live, definition, admin_rights.read(conn, outbox.table.schema)
+            )
 
         yield grants, execute
 

@@ -16,11 +16,11 @@ from psycopg.rows import TupleRow, args_row
 
 from outbox_connectors.definition import Definition
 from outbox_connectors.record import Row
-from outbox_pipeline import postgres
 from outbox_pipeline import sql as statements
-from outbox_pipeline.relay.floor import Floors, Horizon
 from outbox_pipeline.relay.names import Names, identifiers
+from outbox_pipeline.relay.read_floor import Floors, Horizon
 from outbox_pipeline.relay.settings import IDLE_SESSION_MS, MAX_BATCH_BYTES, Mode
+from outbox_pipeline.servers import postgres
 
 Connection = psycopg.Connection[TupleRow]
 LAST_POSITION = 2**63 - 1

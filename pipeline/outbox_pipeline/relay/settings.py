@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline.kafka import BY_ITSELF
 from outbox_pipeline.relay.names import Names
 from outbox_pipeline.relay.poison import OnPoison
+from outbox_pipeline.servers.kafka import BY_ITSELF
 
 # Each transaction costs the broker markers in every partition it touched: 2000 events instead of 1000
 # were 1.4 times as fast, 4000 no faster than that.

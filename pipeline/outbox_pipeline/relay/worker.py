@@ -17,22 +17,23 @@ from typing import Any, Final
 import psycopg
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import postgres, road
 from outbox_pipeline.errors import Failed, Unreachable
+from outbox_pipeline.ids import publisher
 from outbox_pipeline.relay import refusals
 from outbox_pipeline.relay.batches import Progress, resume
-from outbox_pipeline.relay.carriage import Carriage, Phase, publish
 from outbox_pipeline.relay.counters import Counters
 from outbox_pipeline.relay.destinations import Destinations, TopicUnavailable
 from outbox_pipeline.relay.entrance import enter
 from outbox_pipeline.relay.names import Names
-from outbox_pipeline.relay.parking import Parking
 from outbox_pipeline.relay.producer import Fenced, PlainProducer, RefusedBatch, ShardProducer
 from outbox_pipeline.relay.progress import Abandoned
 from outbox_pipeline.relay.session import Session
 from outbox_pipeline.relay.settings import Settings, producer_config, progress_config
+from outbox_pipeline.relay.shard_publisher import Carriage, Phase, publish
 from outbox_pipeline.relay.shards import moves
+from outbox_pipeline.relay.unwritable_topics import Parking
 from outbox_pipeline.relay.wakeup import Pace, Waiter
+from outbox_pipeline.servers import postgres
 
 LOOK_SECONDS: Final = 2.5  # between two looks at the other workers
 START_SECONDS: Final = 5.0  # in which the workers that are to come are counted as there
@@ -178,7 +179,7 @@ class Worker:
         self._next_look = now + LOOK_SECONDS * self._rng.uniform(0.8, 1.0)
         look = session.look()
         if look.slot and self._until is None:
-            road.check_only_road(session.conn, self._definition)  # refuses: a connector has come
+            publisher.check_only_road(session.conn, self._definition)  # refuses: a connector has come
         workers = (
             max(look.workers, self._settings.workers) if now < self._started + START_SECONDS else look.workers
         )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts, facts_of
+from outbox_pipeline.watch.formatting import duration, number, size
 from outbox_pipeline.watch.history import History
 from outbox_pipeline.watch.rules import Rule, consumer, groups, server, slot
 from outbox_pipeline.watch.sample import PostgresSample, Sample
 from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import Finding, Key, Verdict, rank
-from outbox_pipeline.watch.words import duration, number, size
 
 # Among findings of one severity the earlier rule speaks: it explains the later ones.
 RULES: tuple[Rule, ...] = (

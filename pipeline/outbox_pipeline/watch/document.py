@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from outbox_pipeline import lsn
+from outbox_pipeline.servers import lsn
 from outbox_pipeline.watch.facts import Facts, retained_bytes, unconfirmed_bytes
 from outbox_pipeline.watch.sample import PostgresSample, Slot
 from outbox_pipeline.watch.verdict import Finding, SecondsLeft, Verdict

@@ -13,21 +13,22 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import postgres, road, ticker
+from outbox_pipeline.connect.message_gate import MessageGate
 from outbox_pipeline.errors import OutboxError, Refused, Unreachable
-from outbox_pipeline.message_gate import MessageGate
-from outbox_pipeline.road import Road
-from outbox_pipeline.tail import Reader
-from outbox_pipeline.watch import chore, document, history, notify
-from outbox_pipeline.watch.chore import Chores
-from outbox_pipeline.watch.keeper import Keeper
-from outbox_pipeline.watch.look import Answer
+from outbox_pipeline.ids import publisher
+from outbox_pipeline.ids.publisher import Road
+from outbox_pipeline.servers import postgres
+from outbox_pipeline.servers.topic_reader import Reader
+from outbox_pipeline.watch import document, heartbeat, history, notify, scheduled
+from outbox_pipeline.watch.latency import Pulse
+from outbox_pipeline.watch.long_running import Keeper
 from outbox_pipeline.watch.metrics import Counts
 from outbox_pipeline.watch.notify import Notice, Telling
-from outbox_pipeline.watch.pulse import Pulse
+from outbox_pipeline.watch.one_shot import Answer
 from outbox_pipeline.watch.sample import Sample
+from outbox_pipeline.watch.sampling import APPLICATION_NAME, LONGEST_SECONDS, TICKER_NAME, Sampler
+from outbox_pipeline.watch.scheduled import Chores
 from outbox_pipeline.watch.serve import Server, Site, address
-from outbox_pipeline.watch.take import APPLICATION_NAME, LONGEST_SECONDS, TICKER_NAME, Sampler
 from outbox_pipeline.watch.thresholds import thresholds_of
 
 SAVE_SECONDS = 60.0
@@ -56,7 +57,7 @@ class Watch:
     def __init__(self, definition: Definition, wishes: Wishes, report: Callable[[str], None]) -> None:
         self._definition, self._wishes, self._report = definition, wishes, report
         self._stopped = threading.Event()
-        self._ticks = ticker.Ticks()
+        self._ticks = heartbeat.Ticks()
         self._chores = Chores()
         self._pulse = Pulse(definition.message_topic)
         self._sampler = Sampler.of(definition)
@@ -165,7 +166,7 @@ class Watch:
                 return f"left undone: {reason}"
             return tidy()
 
-        chore.repeat(
+        scheduled.repeat(
             unless_foreign,
             "tidy",
             every_seconds=self._wishes.tidy_seconds,
@@ -186,7 +187,7 @@ class Watch:
         if not reason:
             return ""
         with postgres.as_admin(self._definition, APPLICATION_NAME) as conn:
-            return "" if road.standing(conn, self._definition) is Road.RELAY else reason
+            return "" if publisher.standing(conn, self._definition) is Road.RELAY else reason
 
     def _beat(self, interval_seconds: float) -> None:
         gate = MessageGate(self._definition)
@@ -196,7 +197,7 @@ class Watch:
             gate.close()
 
     def _tick_through(self, gate: MessageGate, interval_seconds: float) -> None:
-        ticker.run(
+        heartbeat.run(
             self._ticker_session,
             self._definition.heartbeat_prefix,
             interval_seconds=interval_seconds,

@@ -16,7 +16,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from outbox_pipeline.watch.facts import Facts
-from outbox_pipeline.watch.look import Answer
+from outbox_pipeline.watch.one_shot import Answer
 from outbox_pipeline.watch.verdict import End, Key, rank
 
 SOURCES = ("postgres", "connect", "kafka")

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from html import escape
 
 from outbox_connectors.findings import Severity
-from outbox_pipeline.watch.keeper import Change
-from outbox_pipeline.watch.look import Answer
-from outbox_pipeline.watch.road import Station, stations
+from outbox_pipeline.watch.formatting import duration
+from outbox_pipeline.watch.long_running import Change
+from outbox_pipeline.watch.one_shot import Answer
+from outbox_pipeline.watch.stages import Station, stations
 from outbox_pipeline.watch.verdict import Key, Verdict
-from outbox_pipeline.watch.words import duration
 
 REFRESH_SECONDS = 3
 WIDTH = 380

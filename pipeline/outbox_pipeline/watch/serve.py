@@ -14,7 +14,7 @@ from typing import Self
 from outbox_connectors.http_port import REQUEST_SECONDS, HttpPort
 from outbox_pipeline.errors import Failed, UsageError
 from outbox_pipeline.watch import document, metrics, page
-from outbox_pipeline.watch.keeper import Keeper
+from outbox_pipeline.watch.long_running import Keeper
 from outbox_pipeline.watch.metrics import Counts
 
 JSON = "application/json"

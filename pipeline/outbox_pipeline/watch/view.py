@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from outbox_connectors.findings import Severity
-from outbox_pipeline.watch import road
+from outbox_pipeline.watch import stages
+from outbox_pipeline.watch.formatting import duration, size, span
 from outbox_pipeline.watch.history import Point
-from outbox_pipeline.watch.keeper import Change
-from outbox_pipeline.watch.look import Answer
+from outbox_pipeline.watch.long_running import Change
+from outbox_pipeline.watch.one_shot import Answer
 from outbox_pipeline.watch.verdict import Verdict
-from outbox_pipeline.watch.words import duration, size, span
 
 STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "bold red"}
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -52,7 +52,7 @@ def screen(answer: Answer, changes: Sequence[Change], width: int) -> RenderableT
     parts: list[RenderableType] = [_verdict(verdict)]
     parts += [Text(f"not seen: {unseen.source}: {unseen.reason}", "yellow") for unseen in verdict.unseen]
     parts += [Text(f"note: {note}", "dim") for note in verdict.notes]
-    drawn = road.lines(facts, width)
+    drawn = stages.lines(facts, width)
     parts += [Text(), *(Text(line, no_wrap=True, overflow="ellipsis") for line in drawn), Text()]
     parts.append(_curves(answer, max(8, min(CURVE, width - 40))))
     if changes:

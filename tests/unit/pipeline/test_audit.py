@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline.audit.compare import MAX_LISTED, Books
 from outbox_pipeline.ids.spool import Spool
+from outbox_pipeline.operations.audit_report import MAX_LISTED, Books
 
 
 def ids(*numbers: int) -> list[bytes]:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from outbox_connectors import loading
-from outbox_pipeline.canary import Sighting, stopped_at
+from outbox_pipeline.connect.canary import Sighting, stopped_at
 from outbox_pipeline.connect.client import ConnectorStatus, TaskStatus
-from outbox_pipeline.slots import LiveSlot
+from outbox_pipeline.servers.slots import LiveSlot
 
 DEFINITION = loading.load(Path(__file__).parents[3] / "connectors" / "outbox.yaml", {})
 POSITION = 0x16B3748

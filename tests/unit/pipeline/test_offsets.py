@@ -19,7 +19,7 @@ from outbox_pipeline.connect.offsets import (
     verdicts,
 )
 from outbox_pipeline.errors import Refused
-from outbox_pipeline.slots import LiveSlot
+from outbox_pipeline.servers.slots import LiveSlot
 
 CONFIG = {
     "database.dbname": "shop",

@@ -15,15 +15,15 @@ from outbox_connectors.definition import Definition, TopicSpec
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.findings import Severity
 from outbox_connectors.loading import loads
-from outbox_pipeline import slots
 from outbox_pipeline.connect.client import ConnectorStatus, TaskStatus
-from outbox_pipeline.plan import Change, ObjectPlan, Plan, State, blocked, text_of
 from outbox_pipeline.provision import debezium_connector, event_topics, publications, roles, server, tables
 from outbox_pipeline.provision.publications import LivePublication
 from outbox_pipeline.provision.server import LiveServer
-from outbox_pipeline.rights import Rights
-from outbox_pipeline.slots import LiveSlot
-from outbox_pipeline.topics import TopicState
+from outbox_pipeline.servers import slots
+from outbox_pipeline.servers.admin_rights import Rights
+from outbox_pipeline.servers.plan import Change, ObjectPlan, Plan, State, blocked, text_of
+from outbox_pipeline.servers.slots import LiveSlot
+from outbox_pipeline.servers.topics import TopicState
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 ADMIN = Rights("admin", True, True, True, True, True, True, True, True, server_major=18)

@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError
 
 from outbox_connectors.record import Record, Row
 from outbox_pipeline.relay.batches import Progress, resume
-from outbox_pipeline.relay.parking import LONGEST_SECONDS, Parking
 from outbox_pipeline.relay.poison import Fault, Search, fault_of, size_of, why_undeliverable
 from outbox_pipeline.relay.shards import moves
+from outbox_pipeline.relay.unwritable_topics import LONGEST_SECONDS, Parking
 from outbox_pipeline.relay.wakeup import Pace
 
 ROW = Row("id", "order", "42", "OrderPlaced", "1", "{}", "2026-11-29 12:00:00+00", None, None, None, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outbox_pipeline.slot_holder import Process, Whose, whose
+from outbox_pipeline.servers.slot_holder import Process, Whose, whose
 
 LIVE = {"database.user": "their_cdc"}
 

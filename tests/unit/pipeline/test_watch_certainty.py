@@ -11,9 +11,9 @@ import pytest
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch import history
-from outbox_pipeline.watch.look import look
+from outbox_pipeline.watch.one_shot import look
 from outbox_pipeline.watch.sample import Sample
-from outbox_pipeline.watch.take import Sampler
+from outbox_pipeline.watch.sampling import Sampler
 from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import Key
 from watch_samples import (

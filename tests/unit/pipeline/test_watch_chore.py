@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from outbox_pipeline.errors import Failed
-from outbox_pipeline.watch.chore import FIRST_SECONDS, Chores, repeat
+from outbox_pipeline.watch.scheduled import FIRST_SECONDS, Chores, repeat
 
 
 def done(

@@ -16,8 +16,8 @@ from outbox_connectors import loading
 from outbox_pipeline.watch import alerting
 from outbox_pipeline.watch.assess import verdict_of
 from outbox_pipeline.watch.facts import facts_of
-from outbox_pipeline.watch.look import Answer
 from outbox_pipeline.watch.metrics import Counts, exposition
+from outbox_pipeline.watch.one_shot import Answer
 from outbox_pipeline.watch.sample import Sample
 from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import Key, Unseen

@@ -15,12 +15,12 @@ import pytest
 from rich.console import Console
 
 from outbox_pipeline.errors import Failed, UsageError
-from outbox_pipeline.watch import document, page, road, view, words
+from outbox_pipeline.watch import document, formatting, page, stages, view
 from outbox_pipeline.watch.assess import verdict_of
 from outbox_pipeline.watch.facts import facts_of
-from outbox_pipeline.watch.keeper import Keeper
-from outbox_pipeline.watch.look import Answer
-from outbox_pipeline.watch.pulse import Pulse
+from outbox_pipeline.watch.latency import Pulse
+from outbox_pipeline.watch.long_running import Keeper
+from outbox_pipeline.watch.one_shot import Answer
 from outbox_pipeline.watch.sample import GroupSample, KafkaSample, Sample
 from outbox_pipeline.watch.serve import Server, Site, address
 from outbox_pipeline.watch.thresholds import Thresholds
@@ -57,7 +57,7 @@ ANSWERS = [SEEN, BLIND, WRONG]
     ],
 )
 def test_durations(seconds: float, said: str) -> None:
-    assert words.duration(seconds) == said
+    assert formatting.duration(seconds) == said
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_durations(seconds: float, said: str) -> None:
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 kB"), (-2 * MIB, "-2.0 MB"), (5 * 2**40, "5.0 TB")],
 )
 def test_sizes(count: float, said: str) -> None:
-    assert words.size(count) == said
+    assert formatting.size(count) == said
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_the_road_is_a_tree_in_the_order_of_an_event(answer: Answer) -> None:
-    kinds = [line.lstrip("│├└ ").split()[0] for line in road.lines(answer.facts)]
+    kinds = [line.lstrip("│├└ ").split()[0] for line in stages.lines(answer.facts)]
     assert kinds == sorted(kinds, key=["table", "slot", "connector", "topic", "group"].index)
 
 
@@ -87,7 +87,7 @@ def _far_side() -> Answer:
 
 
 def test_a_group_stands_below_each_topic_it_reads_with_its_lag_there() -> None:
-    drawn = [" ".join(line.split()) for line in road.lines(_far_side().facts)][3:]
+    drawn = [" ".join(line.split()) for line in stages.lines(_far_side().facts)][3:]
     assert [line.split(" ", 4)[:4] if line[0] == "│" else line.split(" ", 3)[:3] for line in drawn] == [
         ["├", "topic", "a.order"],
         ["│", "├", "group", "billing"],
@@ -103,18 +103,18 @@ def test_a_group_stands_below_each_topic_it_reads_with_its_lag_there() -> None:
 @pytest.mark.parametrize("answer", [*ANSWERS, _far_side()])
 @pytest.mark.parametrize("width", [40, 80])
 def test_the_road_fits_the_terminal_and_says_everything(answer: Answer, width: int) -> None:
-    wide, narrow = road.lines(answer.facts), road.lines(answer.facts, width)
+    wide, narrow = stages.lines(answer.facts), stages.lines(answer.facts, width)
     assert all(len(line) <= width for line in narrow)
     said = " ".join(line.strip("│├└ ") for line in narrow)
-    for station in road.tree(answer.facts):
+    for station in stages.tree(answer.facts):
         for words_said in (station.name, station.state, station.numbers):
             assert words_said in said
-    assert road.lines(answer.facts, 400) == wide
+    assert stages.lines(answer.facts, 400) == wide
 
 
 def test_a_name_wider_than_the_terminal_keeps_its_ends() -> None:
     named = replace(HEALTHY, names=replace(NAMES, connector="orders_of_the_western_region_outbox_2"))
-    drawn = road.lines(answer_of(named).facts, 40)
+    drawn = stages.lines(answer_of(named).facts, 40)
     assert any("connector orders…" in line and line.endswith("_outbox_2") for line in drawn)
     assert all(len(line) <= 40 for line in drawn)
 

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts
+from outbox_pipeline.watch.formatting import duration, size, span
 from outbox_pipeline.watch.verdict import Finding, rank
-from outbox_pipeline.watch.words import duration, size, span
 
 # Stops the connector first: nothing may consume while slot and offset are rebuilt.
 RECOVER = "outboxctl recover  # with --dry-run it only says what it would do"

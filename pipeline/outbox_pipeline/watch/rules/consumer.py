@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 from outbox_connectors.findings import Severity
-from outbox_pipeline import too_large
-from outbox_pipeline.slot_holder import DEBEZIUM, Process, Whose, whose
+from outbox_pipeline.connect import too_large_message
+from outbox_pipeline.servers.slot_holder import DEBEZIUM, Process, Whose, whose
 from outbox_pipeline.watch.facts import Facts, standing_since
+from outbox_pipeline.watch.formatting import count, duration, size
 from outbox_pipeline.watch.rules import RECOVER, psql, time_left, urgency, waiting
 from outbox_pipeline.watch.rules.server import still_delivers
 from outbox_pipeline.watch.sample import ConnectSample, PostgresSample, Sender
 from outbox_pipeline.watch.verdict import Finding, Key
-from outbox_pipeline.watch.words import count, duration, size
 
 
 def down_seconds(facts: Facts) -> float:
@@ -109,7 +109,7 @@ def message_too_large(facts: Facts) -> Finding | None:
     if connect is None:
         return None
     traces = [task.trace_line for task in connect.tasks if task.state == "FAILED"]
-    trace = next((line for line in traces if too_large.is_sign(line)), None)
+    trace = next((line for line in traces if too_large_message.is_sign(line)), None)
     if trace is None:
         return None
     return Finding(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts, GroupFacts
+from outbox_pipeline.watch.formatting import count, duration
 from outbox_pipeline.watch.verdict import Finding, Key
-from outbox_pipeline.watch.words import count, duration
 
 GONE = frozenset({"EMPTY", "DEAD", "UNKNOWN"})
 

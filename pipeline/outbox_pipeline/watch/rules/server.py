@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts
+from outbox_pipeline.watch.formatting import count, duration, number, size
 from outbox_pipeline.watch.rules import identifier, psql, quoted, since, table, time_left, urgency, waiting
 from outbox_pipeline.watch.sample import Holder, PostgresSample, Slot
 from outbox_pipeline.watch.verdict import Finding, Key, Unseen
-from outbox_pipeline.watch.words import count, duration, number, size
 
 ACKNOWLEDGED_SECONDS = 5.0  # what Kafka took before it went may be confirmed this much later
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from outbox_connectors.findings import Severity
-from outbox_pipeline import lsn
+from outbox_pipeline.servers import lsn
 from outbox_pipeline.watch.facts import Facts
 from outbox_pipeline.watch.forecast import checkpoints
+from outbox_pipeline.watch.formatting import duration, size
 from outbox_pipeline.watch.rules import RECOVER, identifier, psql, quoted, table
 from outbox_pipeline.watch.sample import Slot
 from outbox_pipeline.watch.verdict import Finding, Key
-from outbox_pipeline.watch.words import duration, size
 
 _REASONS = {
     "wal_removed": "it kept more WAL than max_slot_wal_keep_size allows, and a checkpoint removed that WAL",

@@ -12,8 +12,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException
 
 from outbox_connectors.definition import Kafka
-from outbox_pipeline.kafka import Administrator, administrator
-from outbox_pipeline.offset_reader import GONE, TIMEOUT_SECONDS, OffsetReader, Partition
+from outbox_pipeline.servers.kafka import Administrator, administrator
+from outbox_pipeline.servers.offset_reader import GONE, TIMEOUT_SECONDS, OffsetReader, Partition
 from outbox_pipeline.watch.sample import GroupSample, KafkaSample
 
 TOPICS_SECONDS = 30.0  # new topics and partitions may be noticed this late

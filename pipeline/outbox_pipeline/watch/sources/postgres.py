@@ -12,8 +12,9 @@ from psycopg import errors
 from psycopg import sql as composed
 
 from outbox_connectors.definition import TableName
-from outbox_pipeline import sql, trust
+from outbox_pipeline import sql
 from outbox_pipeline.errors import Unreachable
+from outbox_pipeline.servers import trust
 from outbox_pipeline.watch.sample import (
     Holder,
     Names,

@@ -19,12 +19,12 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import slots, trust
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Refused
-from outbox_pipeline.ids import rows
+from outbox_pipeline.ids import in_tables
+from outbox_pipeline.ids.in_topics import Topics
 from outbox_pipeline.ids.spool import Spool
-from outbox_pipeline.ids.topics import Topics
+from outbox_pipeline.servers import slots, trust
 
 Connection = psycopg.Connection[TupleRow]
 TO_RELAY = "run outboxctl switch --to relay: it takes what is published out of the outbox, by id"
@@ -158,7 +158,7 @@ def published(conn: Connection, definition: Definition) -> int:
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="outbox-road-")))
         ours, theirs = (opened.enter_context(Spool(folder / name)) for name in ("rows", "records"))
-        rows.read(conn, [sql.Identifier(outbox.schema, outbox.name)], None, ours)
+        in_tables.read(conn, [sql.Identifier(outbox.schema, outbox.name)], None, ours)
         for chunk in opened.enter_context(Topics(definition)).to_the_end():
             theirs.add(chunk)
         pairs = zip(ours.buckets(), theirs.buckets(), strict=True)

@@ -18,10 +18,10 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition, TableName
-from outbox_pipeline.audit.compare import Books
-from outbox_pipeline.ids import rows
+from outbox_pipeline.ids import in_tables
+from outbox_pipeline.ids.in_topics import Topics
 from outbox_pipeline.ids.spool import Spool
-from outbox_pipeline.ids.topics import Topics
+from outbox_pipeline.operations.audit_report import Books
 from outbox_pipeline.provision.tables import identifier
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import names_of
@@ -68,7 +68,7 @@ def audit(
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="outbox-audit-")))
         written = opened.enter_context(Spool(folder / "written"))
-        rows.read(conn, tables, since, written)
+        in_tables.read(conn, tables, since, written)
         say(f"{written.count:,} rows read")
         begins = [None] if since is None else [since - SLACK, None]
         for number, begin in enumerate(begins):
@@ -80,7 +80,7 @@ def audit(
             applied = None
             if inbox is not None:
                 applied = opened.enter_context(Spool(folder / f"applied-{number}"))
-                rows.read_applied(inbox.conn, identifier(inbox.table), inbox.consumer, applied)
+                in_tables.read_applied(inbox.conn, identifier(inbox.table), inbox.consumer, applied)
                 say(f"{applied.count:,} applied ids read")
             books = _compare(written, delivered, applied, kept=kept)
             if not books.missing:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from outbox_pipeline.watch.assess import verdict_of
 from outbox_pipeline.watch.facts import facts_of
 from outbox_pipeline.watch.history import History, remember
-from outbox_pipeline.watch.look import Answer
 from outbox_pipeline.watch.metrics import Counts
+from outbox_pipeline.watch.one_shot import Answer
 from outbox_pipeline.watch.sample import Sample
 from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import Verdict

@@ -20,14 +20,17 @@ from psycopg import sql
 from psycopg.rows import TupleRow, dict_row
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import lsn, message_gate, messages, preflight, road, slots
 from outbox_pipeline import sql as statements
+from outbox_pipeline.connect import message_gate
 from outbox_pipeline.errors import Refused
-from outbox_pipeline.ids.rows import PAGES
-from outbox_pipeline.ids.topics import Topics
+from outbox_pipeline.ids import publisher
+from outbox_pipeline.ids.in_tables import PAGES
+from outbox_pipeline.ids.in_topics import Topics
+from outbox_pipeline.ids.publisher import Road
+from outbox_pipeline.provision import preflight
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import Names, names_of
-from outbox_pipeline.road import Road
+from outbox_pipeline.servers import logical_messages, lsn, slots
 
 Connection = psycopg.Connection[TupleRow]
 Say = Callable[[str], None]
@@ -87,7 +90,7 @@ def prune(
     """
     run = _Run(conn, definition, names_of(definition), now - definition.outbox.keep, dry_run, say, Pruned())
     live = schema.read(conn, run.names)
-    whose = road.standing(conn, definition)
+    whose = publisher.standing(conn, definition)
     relayed = whose is Road.RELAY or (whose is None and live.settings)
     _check_needs(run, history=live.history, relayed=relayed)
     if live.history and not run.done.stopped:
@@ -158,7 +161,9 @@ def _check_slot(run: _Run) -> None:
     row = run.conn.execute(statements.get("prune_read_log_end"), values).fetchone()
     end = lsn.parse(row[0]) if row else 0
     if not message_gate.why_harmful(run.definition, run.definition.heartbeat_prefix):
-        messages.emit(run.conn, run.definition.heartbeat_prefix)  # behind `end`, for an idle one to confirm
+        logical_messages.emit(
+            run.conn, run.definition.heartbeat_prefix
+        )  # behind `end`, for an idle one to confirm
     deadline = time.monotonic() + CONFIRM_SECONDS
     while (confirmed := _confirmed(run.conn, values)) < end:
         if time.monotonic() > deadline:

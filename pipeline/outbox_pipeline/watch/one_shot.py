@@ -12,7 +12,7 @@ from outbox_pipeline.watch.assess import verdict_of
 from outbox_pipeline.watch.facts import Facts, facts_of
 from outbox_pipeline.watch.history import History, Point
 from outbox_pipeline.watch.sample import PostgresSample
-from outbox_pipeline.watch.take import Sampler
+from outbox_pipeline.watch.sampling import Sampler
 from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import Verdict
 

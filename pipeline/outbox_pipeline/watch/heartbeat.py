@@ -15,8 +15,8 @@ from typing import Any
 
 import psycopg
 
-from outbox_pipeline import lsn, messages, slots
 from outbox_pipeline.errors import Unreachable
+from outbox_pipeline.servers import logical_messages, lsn, slots
 
 APPLICATION_NAME = slots.TICKER_APPLICATION  # in pg_stat_activity, by which others see a ticker
 FIRST_PAUSE_SECONDS = 0.5
@@ -45,7 +45,7 @@ def next_due(due: float, now: float, interval_seconds: float) -> float:
 
 def tick(conn: psycopg.Connection[Any], prefix: str) -> str:
     """Send one tick and return its position as `X/Y`. Outside a transaction it takes effect at once."""
-    return lsn.text(messages.emit(conn, prefix))
+    return lsn.text(logical_messages.emit(conn, prefix))
 
 
 def run(

@@ -18,13 +18,13 @@ from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.rows import TupleRow, class_row
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import postgres
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Failed
-from outbox_pipeline.plan import Change, ObjectPlan, State, blocked, text_of
-from outbox_pipeline.postgres import server_major
-from outbox_pipeline.rights import Rights
-from outbox_pipeline.slot_holder import Process
+from outbox_pipeline.servers import postgres
+from outbox_pipeline.servers.admin_rights import Rights
+from outbox_pipeline.servers.plan import Change, ObjectPlan, State, blocked, text_of
+from outbox_pipeline.servers.postgres import server_major
+from outbox_pipeline.servers.slot_holder import Process
 
 KIND = "slot"
 PLUGIN = "pgoutput"

@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from outbox_connectors.definition import Kafka
 from outbox_pipeline.errors import DefinitionError, Unreachable
-from outbox_pipeline.kafka import FORBIDDEN, NO_ANSWER, log, unreachable
+from outbox_pipeline.servers.kafka import FORBIDDEN, NO_ANSWER, log, unreachable
 
 TIMEOUT_SECONDS = 5.0
 GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})

@@ -12,9 +12,9 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import messages, postgres
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Failed, Refused
+from outbox_pipeline.servers import logical_messages, postgres
 
 LOCK_MILLISECONDS = "10000"
 
@@ -38,7 +38,7 @@ def place(
             ends = sql.SQL(statements.get("fence_read_ends")).format(table=table)
             until, end = conn.execute(ends).fetchone() or (0, "0/0")
             # A commit of its own writes the log to disk up to here; a slot cannot move beyond that.
-            messages.emit(other, definition.heartbeat_prefix, "fence", transactional=True)
+            logical_messages.emit(other, definition.heartbeat_prefix, "fence", transactional=True)
             moved = {"slot": definition.postgres.slot, "lsn": end}
             conn.execute(statements.get("fence_advance_slot"), moved)
             note(until)

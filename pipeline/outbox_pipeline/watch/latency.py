@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from outbox_pipeline import lsn
-from outbox_pipeline.canary import is_message_at
+from outbox_pipeline.connect.canary import is_message_at
 from outbox_pipeline.errors import OutboxError
+from outbox_pipeline.servers import lsn
 
 KEPT = 32  # ticks on their way that are remembered; older ones count as lost
 READ_SECONDS = 0.2

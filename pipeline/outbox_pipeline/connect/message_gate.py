@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 
 from outbox_connectors import ownership
 from outbox_connectors.definition import Definition
-from outbox_pipeline import topics
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import OutboxError, Refused
+from outbox_pipeline.servers import topics
 
 TIMEOUT_SECONDS = 5.0
 PATIENCE_SECONDS = 2.0

@@ -20,14 +20,16 @@ from psycopg.rows import TupleRow, args_row
 
 from outbox_connectors.definition import Definition
 from outbox_connectors.record import Row, row_record
-from outbox_pipeline import preflight, road, wire_guard
 from outbox_pipeline import sql as statements
+from outbox_pipeline.connect import wire_guard
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed, UsageError
+from outbox_pipeline.ids import publisher
+from outbox_pipeline.ids.publisher import Road
+from outbox_pipeline.provision import preflight
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import Names, identifiers, names_of
 from outbox_pipeline.relay.settings import producer_config
-from outbox_pipeline.road import Road
 
 Connection = psycopg.Connection[TupleRow]
 CHUNK = 500
@@ -102,7 +104,7 @@ def replay(
 
 def _refuse_other_form(conn: Connection, definition: Definition) -> None:
     """Refuse where the connector writes other records; it is asked where it is the one that publishes."""
-    if road.standing(conn, definition) is not Road.CDC:
+    if publisher.standing(conn, definition) is not Road.CDC:
         wire_guard.refuse_other_form(definition, None)
         return
     with ConnectClient(definition.connect, timeout=CONNECT_SECONDS, patience=CONNECT_SECONDS) as client:
@@ -124,7 +126,7 @@ def _retained(conn: Connection, definition: Definition, names: Names) -> list[st
     """Name the tables that hold events which have been published."""
     live = schema.read(conn, names)
     tables = [names.history] if live.history else []
-    if not live.settings or road.standing(conn, definition) is Road.CDC:
+    if not live.settings or publisher.standing(conn, definition) is Road.CDC:
         tables.append(names.outbox)
     return tables
 

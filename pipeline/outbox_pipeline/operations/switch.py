@@ -28,21 +28,24 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import canary, fence, message_gate, preflight, provision, road, slots, wire_guard
+from outbox_pipeline import provision
 from outbox_pipeline import sql as statements
+from outbox_pipeline.connect import canary, message_gate, wire_guard
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.connect.detaching import detach
 from outbox_pipeline.errors import Failed, Refused
-from outbox_pipeline.ids import rows
+from outbox_pipeline.ids import in_tables, publisher
+from outbox_pipeline.ids.in_topics import Topics
+from outbox_pipeline.ids.publisher import Road
 from outbox_pipeline.ids.spool import Spool
-from outbox_pipeline.ids.topics import Topics
-from outbox_pipeline.provision import turn
+from outbox_pipeline.operations import cutover
+from outbox_pipeline.provision import exclusive, preflight
 from outbox_pipeline.relay import Mode, Settings, schema
 from outbox_pipeline.relay.names import Names, identifiers, names_of
 from outbox_pipeline.relay.session import read_settings
 from outbox_pipeline.relay.wakeup import Waiter
 from outbox_pipeline.relay.worker import Worker
-from outbox_pipeline.road import Road
+from outbox_pipeline.servers import slots
 
 Connection = psycopg.Connection[TupleRow]
 Say = Callable[[str], None]
@@ -84,20 +87,20 @@ def to_relay(conn: Connection, client: ConnectClient, definition: Definition, *,
     where the relay is not set up or the connector does not stop.
     """
     place = check_to_relay(conn, client, definition)
-    with turn.hold(conn, definition.pipeline, say=say), Sweep(place) as sweep:
+    with exclusive.hold(conn, definition.pipeline, say=say), Sweep(place) as sweep:
         swept = sweep.run()
         say(f"{swept:,} published rows moved to the history")
-        if road.standing(conn, definition) is not Road.RELAY:
+        if publisher.standing(conn, definition) is not Road.RELAY:
             # The offset belongs to the slot, which goes too.
             detach(conn, client, definition, client.reset_offsets, again="switch")
             say(f"connector {definition.connect.connector} is stopped")
             swept += sweep.run()  # everything that will ever be published is there now
             say(f"{swept:,} published rows moved to the history, the rest is the relay's")
         if slots.read(conn, definition.postgres.slot) is not None:
-            road.write(conn, definition, Road.CDC, "switch to relay")  # until the rest is done
+            publisher.write(conn, definition, Road.CDC, "switch to relay")  # until the rest is done
             _drop_slot(conn, definition)
         place.run("switch_write_fence", until=None)
-        road.write(conn, definition, Road.RELAY, "switch to relay")
+        publisher.write(conn, definition, Road.RELAY, "switch to relay")
     return Switched("relay", swept)
 
 
@@ -125,7 +128,7 @@ def check_to_cdc(conn: Connection, client: ConnectClient, definition: Definition
     wire_guard.refuse_other_form(definition, client)
     message_gate.refuse(definition, definition.heartbeat_prefix, "the fence")
     provision.check(conn, client, definition, error=Refused)
-    if road.standing(conn, definition) is Road.RELAY:
+    if publisher.standing(conn, definition) is Road.RELAY:
         _refuse_left(place.run("switch_count_waiting"))
     preflight.require(_needs(place))
     return place
@@ -198,7 +201,7 @@ class Sweep:
         for chunk in self._topics.to_the_end():
             self._delivered.add(chunk)
         with tempfile.TemporaryDirectory(dir=self._folder) as folder, Spool(Path(folder) / "rows") as ours:
-            rows.read(place.conn, [place.names.qualified(place.names.outbox)], None, ours)
+            in_tables.read(place.conn, [place.names.qualified(place.names.outbox)], None, ours)
             for mine, records in zip(ours.buckets(), self._delivered.buckets(), strict=True):
                 published = list(set(mine) & set(records))
                 for at in range(0, len(published), BATCH_ROWS):
@@ -216,14 +219,14 @@ def to_cdc(conn: Connection, client: ConnectClient, definition: Definition, *, s
     and where a slot is missing that the connector has published from.
     """
     place = check_to_cdc(conn, client, definition)
-    with turn.hold(conn, definition.pipeline, say=say), _gate(place):
+    with exclusive.hold(conn, definition.pipeline, say=say), _gate(place):
         found = place.run("switch_read_fence")
         until = found[0] if found else None
         slot = slots.read(conn, definition.postgres.slot)
-        if until is None and slot is not None and road.written(conn, definition) is not Road.RELAY:
+        if until is None and slot is not None and publisher.written(conn, definition) is not Road.RELAY:
             return _stay(conn, client, definition, say)
         if until is None and slot is None:
-            road.admit_relay(conn, definition)  # nothing may have been published that is still here
+            publisher.admit_relay(conn, definition)  # nothing may have been published that is still here
         if until is None or until == BEGUN:
             place.run("switch_write_fence", until=BEGUN)  # the slot will be ours, not a live connector's
             provision.apply_postgres(conn, definition, say=say)
@@ -283,9 +286,9 @@ def _set_fence(place: _Place) -> int:
 
     def note(until: int) -> None:
         place.run("switch_write_fence", until=until)
-        road.write(place.conn, place.definition, Road.CDC, "switch to cdc")
+        publisher.write(place.conn, place.definition, Road.CDC, "switch to cdc")
 
-    return fence.place(place.conn, place.definition, note)
+    return cutover.place(place.conn, place.definition, note)
 
 
 def _drain(place: _Place, until: int, say: Say) -> int:

@@ -21,11 +21,11 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import rights, tail
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import OutboxError, Refused, Unreachable
-from outbox_pipeline.kafka import Administrator, administrator
-from outbox_pipeline.offset_reader import OffsetReader
+from outbox_pipeline.servers import admin_rights, topic_reader
+from outbox_pipeline.servers.kafka import Administrator, administrator
+from outbox_pipeline.servers.offset_reader import OffsetReader
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -57,7 +57,7 @@ def require(checks: Iterable[Callable[[], None]]) -> None:
 
 def slot_rights(conn: Connection, definition: Definition) -> None:
     """Require that this role may make, move and drop slots. Raises Refused."""
-    ours = rights.read(conn, definition.outbox.table.schema)
+    ours = admin_rights.read(conn, definition.outbox.table.schema)
     if not ours.may_replicate:
         role = sql.Identifier(ours.role).as_string(conn)
         raise Refused(
@@ -141,7 +141,7 @@ def event_topics(definition: Definition, types: Iterable[str] = ()) -> None:
 def _existing(admin: Administrator, definition: Definition) -> set[str]:
     future = admin.client.describe_cluster(request_timeout=ANSWER_SECONDS)
     admin.wait(future, ANSWER_SECONDS)  # says why where there is no answer
-    pattern = tail.topic_pattern(definition.kafka.topic)
+    pattern = topic_reader.topic_pattern(definition.kafka.topic)
     return {
         name for name in admin.client.list_topics(timeout=ANSWER_SECONDS).topics if pattern.fullmatch(name)
     }

@@ -10,7 +10,8 @@ from typing import Any
 
 import psycopg
 
-from outbox_pipeline import lsn, sql
+from outbox_pipeline import sql
+from outbox_pipeline.servers import lsn
 
 
 def emit(

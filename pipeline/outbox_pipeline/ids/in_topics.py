@@ -14,10 +14,10 @@ from outbox_connectors.definition import Definition
 from outbox_connectors.profile import OLDEST, render
 from outbox_connectors.record import HEADERS
 from outbox_connectors.record_headers import Headers, read_headers
-from outbox_pipeline import tail
 from outbox_pipeline.errors import DefinitionError, Unreachable
 from outbox_pipeline.ids.record_id import HeaderNames, occurred_before, packed_id
-from outbox_pipeline.kafka import unreachable
+from outbox_pipeline.servers import topic_reader
+from outbox_pipeline.servers.kafka import unreachable
 
 BATCH: Final = 2000
 METADATA_SECONDS: Final = 30.0
@@ -76,7 +76,7 @@ class Topics:
 
     def _assign(self) -> None:
         """Take every partition of every topic there is now, where it was left or from its start."""
-        pattern = tail.topic_pattern(self._definition.kafka.topic)
+        pattern = topic_reader.topic_pattern(self._definition.kafka.topic)
         own = _own_topics(self._definition)
         try:
             known = [TopicPartition(*at) for at in self._next]

@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from outbox_pipeline import lsn
+from outbox_pipeline.servers import lsn
 from outbox_pipeline.watch.facts import Facts, GroupFacts
+from outbox_pipeline.watch.formatting import count, duration, number, size, span
 from outbox_pipeline.watch.verdict import Unseen
-from outbox_pipeline.watch.words import count, duration, number, size, span
 
 TOPICS_SHOWN = 12
 HARD_SPACE = "\xa0"  # where a line is not broken

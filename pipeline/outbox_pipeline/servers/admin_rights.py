@@ -8,7 +8,7 @@ import psycopg
 from psycopg.rows import TupleRow, class_row
 
 from outbox_pipeline import sql as statements
-from outbox_pipeline.postgres import server_major
+from outbox_pipeline.servers.postgres import server_major
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from outbox_connectors.keepalive import kept_alive
 from outbox_connectors.pooler import shares_sessions
 from outbox_connectors.refused_connection import unreachable
 from outbox_pipeline import sql as statements
-from outbox_pipeline import trust
+from outbox_pipeline.servers import trust
 
 CONNECT_TIMEOUT_SECONDS = 5
 # A server that shuts down, an administrator, or one of the server's time-outs (PostgreSQL docs, appendix A).

@@ -31,7 +31,7 @@ from outbox_connectors.definition import Kafka
 from outbox_connectors.record import HEADERS
 from outbox_connectors.record_headers import read_headers
 from outbox_pipeline.errors import DefinitionError, Unreachable
-from outbox_pipeline.kafka import FORBIDDEN, HOPELESS, unreachable
+from outbox_pipeline.servers.kafka import FORBIDDEN, HOPELESS, unreachable
 
 BATCH = 1000
 METADATA_SECONDS = 10.0

@@ -10,11 +10,12 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition, Partitioning
-from outbox_pipeline import postgres, prune, rights
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Refused
-from outbox_pipeline.plan import State
+from outbox_pipeline.operations import prune
 from outbox_pipeline.provision import tables
+from outbox_pipeline.servers import admin_rights, postgres
+from outbox_pipeline.servers.plan import State
 
 APPLICATION_NAME = "outboxctl watch tidy"
 LOCK_MILLISECONDS = "5000"
@@ -74,7 +75,7 @@ def make_ahead(conn: psycopg.Connection[TupleRow], definition: Definition, now: 
         return ()
     live, today = tables.read(conn, outbox.table), now.date()
     taken = tables.days_in_default(conn, live, outbox, today)
-    planned = tables.plan(live, outbox, rights.read(conn, outbox.table.schema), today, taken)
+    planned = tables.plan(live, outbox, admin_rights.read(conn, outbox.table.schema), today, taken)
     if live is None or planned.state is State.BLOCKED:
         raise Refused(
             planned.why or "does not exist",

@@ -17,12 +17,10 @@ from outbox_connectors.checks import Finding, Severity
 from outbox_connectors.definition import Definition
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.profile import Version, known_losses, protected_overrides
-from outbox_pipeline import message_gate, provision, slots
-from outbox_pipeline.connect import offsets, registration
+from outbox_pipeline import provision
+from outbox_pipeline.connect import message_gate, offsets, registration
 from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
 from outbox_pipeline.errors import OutboxError
-from outbox_pipeline.plan import ObjectPlan, State
-from outbox_pipeline.postgres import server_major
 from outbox_pipeline.provision import (
     captured,
     debezium_connector,
@@ -30,6 +28,9 @@ from outbox_pipeline.provision import (
     publications,
     server,
 )
+from outbox_pipeline.servers import slots
+from outbox_pipeline.servers.plan import ObjectPlan, State
+from outbox_pipeline.servers.postgres import server_major
 
 LONG_TRANSACTION_SECONDS = 600.0
 # Kinds of which any difference can lose rows or stop everything.

@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 
 from outbox_connectors.definition import Kafka, TopicSpec
 from outbox_pipeline.errors import Failed, UsageError
-from outbox_pipeline.kafka import Administrator, administrator
+from outbox_pipeline.servers.kafka import Administrator, administrator
 
 TIMEOUT_SECONDS = 10.0
 POLL_SECONDS = 0.05

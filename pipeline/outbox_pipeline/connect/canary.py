@@ -16,11 +16,12 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import lsn, message_gate, messages, slots
+from outbox_pipeline.connect import message_gate
 from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
 from outbox_pipeline.errors import Failed, OutboxError, Refused
-from outbox_pipeline.slots import LiveSlot
-from outbox_pipeline.tail import Reader
+from outbox_pipeline.servers import logical_messages, lsn, slots
+from outbox_pipeline.servers.slots import LiveSlot
+from outbox_pipeline.servers.topic_reader import Reader
 
 _LSN = re.compile(rb'\blsn"?\s*[=:]\s*(\d{1,20})\b')
 READ_SECONDS = 0.1
@@ -67,7 +68,7 @@ def travel(
     with Reader(definition.kafka) as reader:
         found = reader.follow(pattern, from_end=True)
         began = clock()
-        position = messages.emit(conn, definition.canary_prefix)
+        position = logical_messages.emit(conn, definition.canary_prefix)
         while clock() - began < timeout_seconds:
             if any(is_message_at(position, arrived.value) for arrived in reader.read(READ_SECONDS)):
                 return Travel(clock() - began, lsn.text(position))

@@ -25,34 +25,24 @@ from psycopg.rows import TupleRow
 from outbox_connectors.definition import Definition
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.findings import Severity
-from outbox_pipeline import (
-    audit,
-    canary,
-    fence,
-    message_gate,
-    preflight,
-    provision,
-    replay,
-    road,
-    slots,
-    too_large,
-    wire_guard,
-)
+from outbox_pipeline import provision
 from outbox_pipeline import sql as statements
-from outbox_pipeline.audit import Books
-from outbox_pipeline.connect import offsets
+from outbox_pipeline.connect import canary, message_gate, offsets, too_large_message, wire_guard
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.connect.detaching import detach
 from outbox_pipeline.errors import Refused
-from outbox_pipeline.ids import rows
+from outbox_pipeline.ids import in_tables, publisher
+from outbox_pipeline.ids.in_topics import Topics
+from outbox_pipeline.ids.publisher import Road
 from outbox_pipeline.ids.spool import Spool
-from outbox_pipeline.ids.topics import Topics
-from outbox_pipeline.plan import ObjectPlan
-from outbox_pipeline.provision import tables, turn
+from outbox_pipeline.operations import audit, cutover, replay
+from outbox_pipeline.operations.audit import Books
+from outbox_pipeline.operations.replay import Selection
+from outbox_pipeline.provision import exclusive, preflight, tables
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import names_of
-from outbox_pipeline.replay import Selection
-from outbox_pipeline.road import Road
+from outbox_pipeline.servers import slots
+from outbox_pipeline.servers.plan import ObjectPlan
 
 Connection = psycopg.Connection[TupleRow]
 Say = Callable[[str], None]
@@ -103,7 +93,7 @@ def plan(conn: Connection, client: ConnectClient, definition: Definition) -> Pla
     Raises Refused where a relay is the road, where somebody else has the slot, where the connector writes
     other records than we would, and where something is missing that a step would need; and Unreachable.
     """
-    if road.standing(conn, definition) is Road.RELAY:
+    if publisher.standing(conn, definition) is Road.RELAY:
         raise Refused(
             "a relay publishes this outbox: there is no slot to recover",
             where=f"table {definition.outbox.table}",
@@ -124,7 +114,7 @@ def plan(conn: Connection, client: ConnectClient, definition: Definition) -> Pla
     if broken and worst.code not in MENDED:
         raise Refused(worst.cause, remedy=worst.next_step)
     status = client.status(name) if config is not None else None
-    if not broken and (stopped := too_large.look(conn, definition, status, positions)) is not None:
+    if not broken and (stopped := too_large_message.look(conn, definition, status, positions)) is not None:
         worst, broken = stopped, True
     if broken:
         message_gate.refuse(definition, definition.heartbeat_prefix, "the fence")
@@ -216,15 +206,15 @@ def recover(
     needed where the topics no longer hold what they had, and no row tells where that begins. Takes
     about 100 bytes of memory for each event of the gap. Raises Failed, Refused and Unreachable.
     """
-    with turn.hold(conn, definition.pipeline, say=say):
+    with exclusive.hold(conn, definition.pipeline, say=say):
         found = plan(conn, client, definition)
         say(found.cause)
-        road.note_connector(conn, definition, "recover")
+        publisher.note_connector(conn, definition, "recover")
         published = 0
         if found.broken:
             _stop(conn, client, definition, say)
             _make_slot(conn, definition, say)
-            until = fence.place(conn, definition)
+            until = cutover.place(conn, definition)
             published = _close_gap(conn, definition, since, until, found.cause, rate, say)
         _start(conn, client, definition, say)
         books = audit.audit(conn, definition, since=since, settle_seconds=settle_seconds, say=say)
@@ -304,7 +294,7 @@ def gap(conn: Connection, definition: Definition, since: datetime | None, until:
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="outbox-recover-")))
         written, delivered = (opened.enter_context(Spool(folder / name)) for name in ("written", "delivered"))
-        rows.read(conn, [table], since, written, until=until)
+        in_tables.read(conn, [table], since, written, until=until)
         topics = opened.enter_context(Topics(definition))
         for chunk in topics.to_the_end():
             delivered.add(chunk)

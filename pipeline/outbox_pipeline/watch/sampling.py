@@ -17,7 +17,7 @@ from psycopg.rows import TupleRow
 from outbox_connectors import ownership
 from outbox_connectors.definition import Definition
 from outbox_connectors.errors import OutboxError, Refused
-from outbox_pipeline import postgres, slots
+from outbox_pipeline.servers import postgres, slots
 from outbox_pipeline.watch.sample import ConnectSample, KafkaSample, Names, PostgresSample, Sample
 from outbox_pipeline.watch.sources.connect import ConnectSource
 from outbox_pipeline.watch.sources.kafka import KafkaSource
