@@ -191,7 +191,7 @@ class Relayed:
 
     def carry(self, mode: Mode = Mode.DELETE) -> int:
         """Relay in this process until nothing is left; return the number of events published."""
-        settings = relay.Settings(mode=mode, until_empty=True)
+        settings = relay.RelaySettings(mode=mode, until_empty=True)
         return relay.run(self.definition, settings, say=print, stop=Flag()).published
 
     def left(self) -> int:
@@ -305,7 +305,7 @@ def new_relayed(relay_servers: Stack, new_site: NewSite, tmp_path: Path) -> Iter
             found = Relayed(site, path)
             made.callback(_clear_away, found)
             with site.admin() as conn:
-                schema.init(conn, site.definition, schema.Wishes(shards, notify, archive), say=print)
+                schema.init(conn, site.definition, schema.SetUpOptions(shards, notify, archive), say=print)
             return found
 
         yield create

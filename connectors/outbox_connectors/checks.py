@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from outbox_connectors import checks_foreign, checks_liveness, checks_router, checks_table, checks_values
-from outbox_connectors.config_view import OutboxTable, TableColumn, View
+from outbox_connectors.config_view import CapturedTable, TableColumn, View
 from outbox_connectors.definition import Definition
 from outbox_connectors.findings import Finding, Severity
 from outbox_connectors.profile import FIXES_COMMIT_OFFSETS, OLDEST, Version
 
-__all__ = ["Finding", "OutboxTable", "Severity", "TableColumn", "check", "releases", "retention", "worst"]
+__all__ = ["CapturedTable", "Finding", "Severity", "TableColumn", "check", "releases", "retention", "worst"]
 
 _RULES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     *checks_values.RULES,
@@ -30,7 +30,7 @@ def check(
     *,
     debezium: Version | None = None,
     postgres_major: int | None = None,
-    table: OutboxTable | None = None,
+    table: CapturedTable | None = None,
 ) -> list[Finding]:
     """Find the traps in a connector's configuration, the worst first.
 

@@ -23,7 +23,7 @@ class TableColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class OutboxTable:
+class CapturedTable:
     """The live outbox table, as far as the checks need it."""
 
     columns: tuple[TableColumn, ...]
@@ -43,7 +43,7 @@ class View:
     config: Mapping[str, str]
     debezium: Version | None
     postgres_major: int | None
-    table: OutboxTable | None
+    table: CapturedTable | None
 
     def get(self, key: str, default: str = "") -> str:
         """The value of a property, without blanks around it; empty where it is a reference."""

@@ -133,7 +133,7 @@ class Connect:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WatchSection:
     """How the pipeline is watched. `ticker` None: the connector's own heartbeat is rendered instead."""
 
     ticker: timedelta | None
@@ -155,7 +155,7 @@ class Definition:
     outbox: Outbox
     kafka: Kafka
     connect: Connect
-    watch: Watch
+    watch: WatchSection
 
     @property
     def heartbeat_prefix(self) -> str:

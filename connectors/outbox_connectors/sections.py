@@ -20,7 +20,7 @@ from outbox_connectors.definition import (
     Postgres,
     TableName,
     TopicSpec,
-    Watch,
+    WatchSection,
 )
 from outbox_connectors.document import Members, Section
 from outbox_connectors.interpolation import refers_to_provider
@@ -174,7 +174,7 @@ def _auth(section: Section) -> ConnectAuth:
     return auth
 
 
-def _watch(section: Section) -> Watch:
+def _watch(section: Section) -> WatchSection:
     warn = section.section("warn")
     critical = section.section("critical")
     disk = section.section("disk")
@@ -182,7 +182,7 @@ def _watch(section: Section) -> Watch:
     critical_left = critical.parsed("seconds_left", quantities.duration)
     if critical_left > warn_left:
         raise critical.fault("seconds_left", "is longer than watch.warn.seconds_left", "warn earlier")
-    return Watch(
+    return WatchSection(
         ticker=_ticker(section),
         roles=section.texts("roles"),
         warn_left=warn_left,

@@ -70,7 +70,7 @@ def measure(servers: Servers, rounds: int, events: int, seconds: float, log: Log
         conn.execute("CREATE EXTENSION IF NOT EXISTS pg_walinspect")
         conn.execute("DROP TABLE IF EXISTS outbox CASCADE")
         conn.execute("DROP TABLE IF EXISTS outbox_relay, outbox_relay_batch, outbox_dead_letter, outbox_road")
-        schema.init(conn, definition, schema.Wishes(shards=8), say=lambda _: None)
+        schema.init(conn, definition, schema.SetUpOptions(shards=8), say=lambda _: None)
         topics.create(definition.kafka, [TopicSpec(PEER_TOPIC, 6, 1, {})])
         found = _backlogs(servers, definition, conn, rounds, events, log)
         for variant in (EXACTLY, AT_LEAST):
@@ -138,7 +138,7 @@ def _relay_backlog(
 
     The rate is measured from the first deleted row to the last, without the start of the processes.
     """
-    settings = relay.Settings(workers=WORKERS, until_empty=True, transactions=transactions)
+    settings = relay.RelaySettings(workers=WORKERS, until_empty=True, transactions=transactions)
     stop, waiter = threading.Event(), Waiter()
     work = threading.Thread(
         target=lambda: relay.run(definition, settings, say=lambda _: None, stop=stop, waiter=waiter)
@@ -225,7 +225,7 @@ def _latencies(
 
 @contextmanager
 def _relaying(definition: Definition, *, transactions: bool) -> Iterator[None]:
-    settings = relay.Settings(workers=1, transactions=transactions)
+    settings = relay.RelaySettings(workers=1, transactions=transactions)
     stop, waiter = threading.Event(), Waiter()
     work = threading.Thread(
         target=lambda: relay.run(definition, settings, say=lambda _: None, stop=stop, waiter=waiter)

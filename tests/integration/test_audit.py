@@ -14,13 +14,13 @@ from outbox_connectors.definition import TableName
 from outbox_connectors.errors import ExitCode
 from outbox_pipeline.ids import in_tables
 from outbox_pipeline.operations import audit
-from outbox_pipeline.operations.audit import Books
+from outbox_pipeline.operations.audit import AuditReport
 from outbox_pipeline.relay import Mode
 
 pytestmark = pytest.mark.stack
 
 
-def audited(relayed: Relayed, *, since: datetime | None = None) -> Books:
+def audited(relayed: Relayed, *, since: datetime | None = None) -> AuditReport:
     with relayed.site.admin() as conn:
         return audit.audit(conn, relayed.definition, since=since, settle_seconds=0)
 
@@ -95,7 +95,7 @@ def test_what_a_consumer_has_not_applied(new_relayed: NewRelayed) -> None:
     assert done.returncode == ExitCode.CRITICAL
     assert (books["applied"], books["unapplied_count"], len(books["unapplied"])) == (98, 2, 2)
     with relayed.site.admin() as conn, relayed.connect() as far:
-        inbox = audit.Inbox(far, TableName("public", "inbox"), "nobody")
+        inbox = audit.InboxTable(far, TableName("public", "inbox"), "nobody")
         found = audit.audit(conn, relayed.definition, inbox=inbox, settle_seconds=0)
     assert (found.applied, found.unapplied) == (0, 100)
     done = relayed.outboxctl("audit", "--inbox", relayed.site.database.conninfo, "--inbox-table", "nothing")

@@ -62,7 +62,7 @@ def test_a_switch_to_the_connector_leaves_all_with_the_relay_where_the_table_is_
     pipeline: Pipeline,
 ) -> None:
     with pipeline.site.admin() as conn:
-        schema.init(conn, pipeline.site.definition, schema.Wishes(2, archive=True), say=print)
+        schema.init(conn, pipeline.site.definition, schema.SetUpOptions(2, archive=True), say=print)
     assert pipeline.run("switch", "--to", "relay").code == 0
     pipeline.sql("ALTER TABLE outbox ALTER COLUMN traceparent TYPE varchar(9)")
     for command in (("switch", "--to", "cdc", "--dry-run"), ("switch", "--to", "cdc")):

@@ -13,7 +13,7 @@ from fix_relay import Relayed
 from outbox_connectors.errors import ExitCode
 from outbox_pipeline import outbox
 from outbox_pipeline.operations import audit, recover
-from outbox_pipeline.operations.audit import Books
+from outbox_pipeline.operations.audit import AuditReport
 from outbox_pipeline.servers.topic_reader import arrival
 from waiting import PATIENCE_SECONDS, until
 
@@ -50,7 +50,7 @@ class Aggregates:
                 self.ids.add(str(made))
 
 
-def books(pipeline: Pipeline) -> Books:
+def books(pipeline: Pipeline) -> AuditReport:
     with pipeline.site.admin() as conn:
         return audit.audit(conn, pipeline.site.definition, settle_seconds=PATIENCE_SECONDS)
 

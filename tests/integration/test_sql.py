@@ -20,7 +20,7 @@ from outbox_pipeline import inserts, provision
 from outbox_pipeline import sql as statements
 from outbox_pipeline.provision import tables
 from outbox_pipeline.relay import schema
-from outbox_pipeline.relay.names import identifiers, names_of
+from outbox_pipeline.relay.names import identifiers, relay_names
 from outbox_pipeline.servers.postgres import server_major
 
 pytestmark = [pytest.mark.stack, pytest.mark.matrix]
@@ -65,7 +65,7 @@ def test_every_statement_is_understood(site: Site) -> None:
 
 def relay_ddl(site: Site) -> tuple[sql.Composed, ...]:
     nothing = schema.Objects(False, False, False, False, False, None, False, False)
-    names, wishes = names_of(site.definition), schema.Wishes(8, archive=True)
+    names, wishes = relay_names(site.definition), schema.SetUpOptions(8, archive=True)
     return schema.plan_objects(nothing, None, names, site.definition.outbox, wishes).sql
 
 
@@ -78,7 +78,7 @@ def _refusal(conn: psycopg.Connection, site: Site, name: str) -> str:
         ).strip()
     text = statements.get(name, server_major(conn))
     if name in RELAY_QUERIES:
-        places = identifiers(names_of(site.definition), site.definition.outbox, 8)
+        places = identifiers(relay_names(site.definition), site.definition.outbox, 8)
         return _prepared(conn, sql.SQL(text).format(**places))
     return _prepared(conn, _filled(text, site.definition.outbox.table))
 

@@ -57,10 +57,10 @@ def test_a_whole_turn_says_what_it_did(postgres: Stack, new_site: NewSite) -> No
         yesterday = datetime.now(UTC).date() - timedelta(days=1)
         for statement in tables.ddl(site.definition.outbox, yesterday):
             conn.execute(statement)
-    done = maintenance.tidy(site.definition, lambda line: None)
+    done = maintenance.maintain(site.definition, lambda line: None)
     assert len(done.made) == 1
     assert str(done) == f"partition {done.made[0]} made"
-    assert str(maintenance.tidy(site.definition, lambda line: None)) == ""
+    assert str(maintenance.maintain(site.definition, lambda line: None)) == ""
 
 
 def test_a_writer_is_told_that_it_takes_the_owner(postgres: Stack, new_site: NewSite) -> None:
@@ -72,5 +72,5 @@ def test_a_writer_is_told_that_it_takes_the_owner(postgres: Stack, new_site: New
     as_writer = Secret(make_conninfo(site.database.conninfo, user=writer, password=PASSWORD))
     definition = replace(site.definition, postgres=replace(site.definition.postgres, admin=as_writer))
     with pytest.raises(Refused, match=f"role {writer} may not tidy: permission denied") as raised:
-        maintenance.tidy(definition, lambda line: None)
+        maintenance.maintain(definition, lambda line: None)
     assert "--no-tidy" in raised.value.remedy

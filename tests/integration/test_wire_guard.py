@@ -16,7 +16,7 @@ from outbox_connectors.profile import PLACEMENT
 from outbox_pipeline import outbox
 from outbox_pipeline.errors import Refused
 from outbox_pipeline.operations import audit, replay
-from outbox_pipeline.operations.audit import Books
+from outbox_pipeline.operations.audit import AuditReport
 from outbox_pipeline.operations.replay import Selection
 from outbox_pipeline.relay import schema
 from waiting import PATIENCE_SECONDS
@@ -77,7 +77,7 @@ def write(pipeline: Pipeline, count: int = 5) -> list[str]:
         ]
 
 
-def books(pipeline: Pipeline) -> Books:
+def books(pipeline: Pipeline) -> AuditReport:
     with pipeline.site.admin() as conn:
         return audit.audit(conn, pipeline.site.definition, settle_seconds=PATIENCE_SECONDS)
 
@@ -104,7 +104,7 @@ def test_events_in_another_form_are_found_and_not_published_again(own_pipeline: 
     before = sorted(map(repr, map(as_written, records(pipeline))))  # partitions come in any order
     assert {message.key() for message in records(pipeline)} == {f'"{number}"'.encode() for number in range(5)}
     with pipeline.site.admin() as conn:
-        schema.init(conn, pipeline.site.definition, schema.Wishes(2, archive=True), say=print)
+        schema.init(conn, pipeline.site.definition, schema.SetUpOptions(2, archive=True), say=print)
     state = pipeline.sql("SELECT active FROM pg_replication_slots WHERE slot_name = {slot}")
     for command in (
         ("recover",),

@@ -47,7 +47,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ConnectTarget:
     """Where to look: the global options, and the address given instead of the definition's."""
 
     invocation: Invocation
@@ -84,7 +84,7 @@ class Place:
             yield Target(client, chosen, admin)
 
 
-pass_place = click.make_pass_decorator(Place)
+pass_place = click.make_pass_decorator(ConnectTarget)
 name_argument = click.argument("name", required=False)
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, change nothing.")
 force_option = click.option("--force", is_flag=True, help="Go ahead although rows may be lost.")

@@ -15,12 +15,12 @@ import click
 import psycopg
 
 from outbox_connectors import checks, profile
-from outbox_connectors.checks import OutboxTable
+from outbox_connectors.checks import CapturedTable
 from outbox_connectors.errors import ExitCode
 from outbox_pipeline import provision
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.cli.connect_target import (
-    Place,
+    ConnectTarget,
     Target,
     dry_run_option,
     force_option,
@@ -77,7 +77,7 @@ def connectors(ctx: click.Context, url: str | None) -> None:
         )
     if url is None and not invocation.file.exists():
         url = os.environ.get("OUTBOX_CONNECT_URL")
-    ctx.obj = Place(invocation, url)
+    ctx.obj = ConnectTarget(invocation, url)
 
 
 for command in (pause, resume, stop, restart, delete, offsets):
@@ -87,7 +87,7 @@ for command in (pause, resume, stop, restart, delete, offsets):
 @connectors.command("list")
 @pass_place
 @pass_invocation
-def list_(invocation: Invocation, place: Place) -> None:
+def list_(invocation: Invocation, place: ConnectTarget) -> None:
     """List every connector with its state.
 
     The states of its tasks and its version stand beside it.
@@ -107,7 +107,7 @@ def list_(invocation: Invocation, place: Place) -> None:
 @name_argument
 @pass_place
 @pass_invocation
-def status(invocation: Invocation, place: Place, name: str | None) -> int:
+def status(invocation: Invocation, place: ConnectTarget, name: str | None) -> int:
     """Show a connector and its tasks.
 
     For what failed, the one line of the trace that matters.
@@ -125,7 +125,7 @@ def status(invocation: Invocation, place: Place, name: str | None) -> int:
 @file_option
 @pass_place
 @pass_invocation
-def validate(invocation: Invocation, place: Place, name: str | None, json_file: Path | None) -> int:
+def validate(invocation: Invocation, place: ConnectTarget, name: str | None, json_file: Path | None) -> int:
     """Let Connect validate a configuration.
 
     Connect overlooks much, so our own checks are made too (outboxctl doctor makes all of them).
@@ -161,7 +161,7 @@ def validate(invocation: Invocation, place: Place, name: str | None, json_file: 
 @pass_invocation
 def register(
     invocation: Invocation,
-    place: Place,
+    place: ConnectTarget,
     name: str | None,
     json_file: Path | None,
     dry_run: bool,
@@ -211,7 +211,7 @@ def register(
 
 
 def _refuse_to_replace(
-    place: Place,
+    place: ConnectTarget,
     target: Target,
     before: Mapping[str, str],
     wanted: Mapping[str, str],
@@ -245,7 +245,7 @@ _READ = (tables.KIND, publications.KIND)  # what a connector reads
 
 @contextmanager
 def _wanted(
-    place: Place, name: str | None, json_file: Path | None
+    place: ConnectTarget, name: str | None, json_file: Path | None
 ) -> Iterator[tuple[Target, dict[str, str], int | None]]:
     """Open the target and get its configuration: from the JSON file, else rendered from the definition.
 
@@ -269,7 +269,7 @@ def _wanted(
         yield target, profile.render(definition, debezium=version, postgres_major=major), major
 
 
-def _captured(place: Place, target: Target, config: dict[str, str]) -> OutboxTable | None:
+def _captured(place: ConnectTarget, target: Target, config: dict[str, str]) -> CapturedTable | None:
     """Read the table that a configuration captures; None where its database is not known to be ours to ask.
 
     The administrator's server is the connector's only where host, port and database are the definition's.

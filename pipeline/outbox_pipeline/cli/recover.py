@@ -61,7 +61,7 @@ def recover_(invocation: Invocation, since: str | None, rate: float, settle: flo
     return done.exit_code
 
 
-def _show(found: recover.Plan) -> None:
+def _show(found: recover.RecoveryPlan) -> None:
     output.progress(f"{'broken' if found.broken else 'not broken'}: {found.cause}")
     for number, step in enumerate(found.steps, 1):
         output.progress(f"  {number}. {step}")

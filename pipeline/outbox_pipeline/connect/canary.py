@@ -29,7 +29,7 @@ DIAGNOSIS_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Travel:
+class CanaryArrival:
     """A canary that arrived: how long it took and where in the log it started."""
 
     seconds: float
@@ -37,7 +37,7 @@ class Travel:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class PathState:
     """What the stations of the way looked like when a canary did not arrive."""
 
     slot: LiveSlot | None
@@ -52,7 +52,7 @@ def travel(
     *,
     timeout_seconds: float,
     clock: Callable[[], float] = time.monotonic,
-) -> Travel:
+) -> CanaryArrival:
     """Send a canary and wait for it in `definition.message_topic`, at most `timeout_seconds`.
 
     Reads from the topic's end before the canary is written and recognises it by its position in the
@@ -71,7 +71,7 @@ def travel(
         position = logical_messages.emit(conn, definition.canary_prefix)
         while clock() - began < timeout_seconds:
             if any(is_message_at(position, arrived.value) for arrived in reader.read(READ_SECONDS)):
-                return Travel(clock() - began, lsn.text(position))
+                return CanaryArrival(clock() - began, lsn.text(position))
             found = found or reader.follow(pattern)
     sighting = look(conn, definition, topic_exists=bool(found))
     problem, remedy = stopped_at(sighting, definition, position)
@@ -106,7 +106,7 @@ def is_message_at(position: int, value: bytes | None) -> bool:
     return value is not None and any(int(found) == position for found in _LSN.findall(value))
 
 
-def look(conn: psycopg.Connection[TupleRow], definition: Definition, *, topic_exists: bool) -> Sighting:
+def look(conn: psycopg.Connection[TupleRow], definition: Definition, *, topic_exists: bool) -> PathState:
     """Look at slot, connector and topic. Never raises for what it cannot see."""
     problem, status = "", None
     try:
@@ -116,7 +116,7 @@ def look(conn: psycopg.Connection[TupleRow], definition: Definition, *, topic_ex
             status = client.status(definition.connect.connector)
     except OutboxError as error:
         problem = error.problem
-    return Sighting(
+    return PathState(
         slot=slots.read(conn, definition.postgres.slot),
         connect_problem=problem,
         connector=status,
@@ -124,7 +124,7 @@ def look(conn: psycopg.Connection[TupleRow], definition: Definition, *, topic_ex
     )
 
 
-def stopped_at(seen: Sighting, definition: Definition, position: int) -> tuple[str, str]:
+def stopped_at(seen: PathState, definition: Definition, position: int) -> tuple[str, str]:
     """Say at which station a canary written at `position` stopped, and what to do about it."""
     at_the_slot = _at_the_slot(seen, definition)
     if at_the_slot is not None or seen.slot is None:
@@ -134,7 +134,7 @@ def stopped_at(seen: Sighting, definition: Definition, position: int) -> tuple[s
     )
 
 
-def _at_the_slot(seen: Sighting, definition: Definition) -> tuple[str, str] | None:
+def _at_the_slot(seen: PathState, definition: Definition) -> tuple[str, str] | None:
     name = definition.postgres.slot
     if seen.slot is None:
         return f"slot {name} does not exist", "run outboxctl apply"
@@ -143,7 +143,7 @@ def _at_the_slot(seen: Sighting, definition: Definition) -> tuple[str, str] | No
     return None
 
 
-def _at_the_connector(seen: Sighting, name: str) -> tuple[str, str] | None:
+def _at_the_connector(seen: PathState, name: str) -> tuple[str, str] | None:
     if seen.connect_problem:
         return f"Kafka Connect cannot be asked: {seen.connect_problem}", "check connect.url and the worker"
     if seen.connector is None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from outbox_connectors import checks
-from outbox_connectors.checks import OutboxTable
+from outbox_connectors.checks import CapturedTable
 from outbox_connectors.definition import Definition
 from outbox_connectors.findings import Finding, Severity
 from outbox_connectors.masking import HIDDEN
@@ -63,7 +63,7 @@ def prepare(
     config: Mapping[str, str],
     *,
     postgres_major: int | None = None,
-    table: OutboxTable | None = None,
+    table: CapturedTable | None = None,
 ) -> Registration:
     """Let Connect validate a configuration and compare it with the one it has. Changes nothing.
 

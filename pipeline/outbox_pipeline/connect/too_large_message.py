@@ -15,7 +15,7 @@ from outbox_connectors.definition import Definition
 from outbox_connectors.findings import Severity
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.answers import ConnectorStatus
-from outbox_pipeline.connect.offsets import Positions, Verdict
+from outbox_pipeline.connect.offsets import OffsetFinding, Positions
 
 CODE = "message_too_large"
 # The innermost causes of a task that failed for it (measured on Debezium 3.7.0.Final, Connect 4.3.1).
@@ -35,7 +35,7 @@ def look(
     definition: Definition,
     status: ConnectorStatus | None,
     positions: Positions,
-) -> Verdict | None:
+) -> OffsetFinding | None:
     """Say what stopped the connector where that was something too large; None where it was not.
 
     Decodes what an idle slot keeps, at most PEEK_BYTES, for PEEK_SECONDS at most; consumes nothing.
@@ -48,7 +48,7 @@ def look(
         if found is not None and found[1] > RECORD_BYTES
         else "what the slot holds next, a logical message or a row, is too large"
     )
-    return Verdict(
+    return OffsetFinding(
         CODE,
         Severity.CRITICAL,
         f"{what}: the task fails at every start ({status.trace_line})",

@@ -30,29 +30,29 @@ Connection = psycopg.Connection[TupleRow]
 TO_RELAY = "run outboxctl switch --to relay: it takes what is published out of the outbox, by id"
 
 
-class Road(StrEnum):
+class Publisher(StrEnum):
     """Who publishes the rows of an outbox."""
 
     CDC = "cdc"
     RELAY = "relay"
 
 
-def written(conn: Connection, definition: Definition) -> Road | None:
+def written(conn: Connection, definition: Definition) -> Publisher | None:
     """Read the road that is written down; None where none ever was. Two queries, no lock."""
     name = {"name": _table(definition).as_string(conn)}
     there = conn.execute(statements.get("road_find"), name).fetchone()
     row = _run(conn, definition, "road_read") if there and there[0] else None
-    return Road(str(row[0])) if row else None
+    return Publisher(str(row[0])) if row else None
 
 
-def standing(conn: Connection, definition: Definition) -> Road | None:
+def standing(conn: Connection, definition: Definition) -> Publisher | None:
     """Tell whose the outbox is now: the connector's while there is a slot, lost or not, else as written."""
     if slots.read(conn, definition.postgres.slot) is not None:
-        return Road.CDC
+        return Publisher.CDC
     return written(conn, definition)
 
 
-def write(conn: Connection, definition: Definition, road: Road, why: str) -> None:
+def write(conn: Connection, definition: Definition, road: Publisher, why: str) -> None:
     """Write down whose the outbox is. Does nothing for the relay while there is a slot."""
     # Two that create a table at once: IF NOT EXISTS lets the second fail on the catalog's own index.
     with suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable), conn.transaction():
@@ -64,8 +64,8 @@ def write(conn: Connection, definition: Definition, road: Road, why: str) -> Non
 
 def note_connector(conn: Connection, definition: Definition, why: str) -> None:
     """Write down that the connector has published, where a relay was ever the road."""
-    if written(conn, definition) is Road.RELAY:
-        write(conn, definition, Road.CDC, why)
+    if written(conn, definition) is Publisher.RELAY:
+        write(conn, definition, Publisher.CDC, why)
 
 
 def forget(conn: Connection, definition: Definition) -> None:
@@ -82,17 +82,21 @@ def admit_relay(conn: Connection, definition: Definition, *, restored: bool = Fa
     """
     check_only_road(conn, definition)
     found = written(conn, definition)
-    if found is Road.RELAY and not restored:
+    if found is Publisher.RELAY and not restored:
         return
     empty = _run(conn, definition, "road_is_empty")
     if not (empty and empty[0]):
         _prove_unpublished(conn, definition, found, restored)
-    write(conn, definition, Road.RELAY, "outbox is empty" if empty and empty[0] else "no row is in a topic")
+    write(
+        conn, definition, Publisher.RELAY, "outbox is empty" if empty and empty[0] else "no row is in a topic"
+    )
 
 
-def _prove_unpublished(conn: Connection, definition: Definition, found: Road | None, restored: bool) -> None:
+def _prove_unpublished(
+    conn: Connection, definition: Definition, found: Publisher | None, restored: bool
+) -> None:
     table = f"table {definition.outbox.table}"
-    if found is Road.CDC:
+    if found is Publisher.CDC:
         raise Refused(
             f"the connector published this outbox last, and slot {definition.postgres.slot} is gone: "
             "which of the rows are in the topics is not known",
@@ -101,7 +105,7 @@ def _prove_unpublished(conn: Connection, definition: Definition, found: Road | N
         )
     count = published(conn, definition)
     # A relay that began beside us may have proved it, written it down and published meanwhile.
-    began = not restored and written(conn, definition) is Road.RELAY
+    began = not restored and written(conn, definition) is Publisher.RELAY
     if count and not began:
         why = "; the database is an older copy than Kafka has seen" if restored else ""
         raise Refused(f"{count:,} rows are in the topics already{why}", where=table, remedy=TO_RELAY)
@@ -127,7 +131,7 @@ def check_only_road(conn: Connection, definition: Definition) -> None:
 def check_still_relay(conn: Connection, definition: Definition) -> None:
     """Refuse a worker whose road has become another's since its relay was admitted. Raises Refused."""
     check_only_road(conn, definition)
-    if written(conn, definition) is Road.CDC:
+    if written(conn, definition) is Publisher.CDC:
         raise Refused(
             f"pipeline {definition.pipeline} is being handed to the connector",
             where=f"table {definition.outbox.table}",
@@ -142,7 +146,7 @@ def refuse_second(conn: Connection, definition: Definition) -> None:
     """
     if slots.read(conn, definition.postgres.slot) is not None:
         note_connector(conn, definition, f"slot {definition.postgres.slot} was seen")
-    if written(conn, definition) is not Road.RELAY:
+    if written(conn, definition) is not Publisher.RELAY:
         return
     empty = _run(conn, definition, "road_is_empty")
     raise Refused(

@@ -21,12 +21,12 @@ from outbox_connectors.definition import Definition, TableName
 from outbox_pipeline.ids import in_tables
 from outbox_pipeline.ids.in_topics import Topics
 from outbox_pipeline.ids.spool import Spool
-from outbox_pipeline.operations.audit_report import Books
+from outbox_pipeline.operations.audit_report import AuditReport
 from outbox_pipeline.provision.tables import identifier
 from outbox_pipeline.relay import schema
-from outbox_pipeline.relay.names import names_of
+from outbox_pipeline.relay.names import relay_names
 
-__all__ = ["Books", "Inbox", "audit"]
+__all__ = ["AuditReport", "InboxTable", "audit"]
 
 Connection = psycopg.Connection[TupleRow]
 LOOK_SECONDS = 0.5
@@ -34,7 +34,7 @@ SLACK = timedelta(hours=1)  # between the time of an event and that of its recor
 
 
 @dataclass(frozen=True, slots=True)
-class Inbox:
+class InboxTable:
     """Where a consumer's applied ids are. `consumer` None: whoever has applied them."""
 
     conn: Connection
@@ -47,11 +47,11 @@ def audit(
     definition: Definition,
     *,
     since: datetime | None = None,
-    inbox: Inbox | None = None,
+    inbox: InboxTable | None = None,
     settle_seconds: float = 10.0,
     say: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
-) -> Books:
+) -> AuditReport:
     """Compare the ids of outbox, topics and inbox.
 
     `since` looks only at events that occurred later, by their own time; where the clocks of writers and
@@ -59,7 +59,7 @@ def audit(
     Where a relay deletes what it has published, the outbox holds only what is still to be delivered, so
     nothing can be unexpected. Temporary files take 16 bytes per id and source. Raises Unreachable.
     """
-    names = names_of(definition)
+    names = relay_names(definition)
     live = schema.read(conn, names)
     tables = [names.qualified(names.outbox)]
     if live.history:
@@ -91,8 +91,8 @@ def audit(
     return books
 
 
-def _compare(written: Spool, delivered: Spool, applied: Spool | None, *, kept: bool) -> Books:
-    books = Books()
+def _compare(written: Spool, delivered: Spool, applied: Spool | None, *, kept: bool) -> AuditReport:
+    books = AuditReport()
     done = applied.buckets() if applied is not None else None
     for ours, theirs in zip(written.buckets(), delivered.buckets(), strict=True):
         books.enter(ours, theirs, next(done) if done is not None else None, kept=kept)

@@ -14,7 +14,7 @@ MAX_REMEMBERED: Final = 1_000_000  # ids that may still arrive are known up to t
 
 
 @dataclass(slots=True)
-class Books:
+class AuditReport:
     """Counts, and the ids that need a person. Lists end, counts do not: see `document`."""
 
     written: int = 0

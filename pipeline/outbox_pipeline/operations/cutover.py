@@ -19,7 +19,7 @@ from outbox_pipeline.servers import logical_messages, postgres
 LOCK_MILLISECONDS = "10000"
 
 
-def place(
+def mark(
     conn: psycopg.Connection[TupleRow], definition: Definition, note: Callable[[int], None] = lambda _: None
 ) -> int:
     """Set a fence; return the last position before it. `note` is called before the transaction commits.

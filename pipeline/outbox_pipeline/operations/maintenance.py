@@ -24,7 +24,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Tidied:
+class MaintenanceResult:
     """What was done in one go."""
 
     made: tuple[str, ...]  # partitions
@@ -37,7 +37,7 @@ class Tidied:
         return ", ".join([*parts, f"{self.rows:,} old rows removed"] if self.rows else parts)
 
 
-def tidy(definition: Definition, say: Say) -> Tidied:
+def maintain(definition: Definition, say: Say) -> MaintenanceResult:
     """Make the partitions of the days to come, then prune as `outboxctl prune` does.
 
     Commits step by step, so an interruption leaves the rest for the next time. Partitions come first:
@@ -56,12 +56,12 @@ def tidy(definition: Definition, say: Say) -> Tidied:
             ) from error
 
 
-def _tidy(conn: psycopg.Connection[TupleRow], definition: Definition, say: Say) -> Tidied:
+def _tidy(conn: psycopg.Connection[TupleRow], definition: Definition, say: Say) -> MaintenanceResult:
     (now,) = conn.execute(statements.get("prune_read_clock")).fetchone() or (None,)
     assert now is not None
     made = make_ahead(conn, definition, now)
     done = prune.prune(conn, definition, now, say=say)
-    return Tidied(made, tuple(done.partitions), done.rows)
+    return MaintenanceResult(made, tuple(done.partitions), done.rows)
 
 
 def make_ahead(conn: psycopg.Connection[TupleRow], definition: Definition, now: datetime) -> tuple[str, ...]:

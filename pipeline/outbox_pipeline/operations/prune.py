@@ -26,10 +26,10 @@ from outbox_pipeline.errors import Refused
 from outbox_pipeline.ids import publisher
 from outbox_pipeline.ids.in_tables import PAGES
 from outbox_pipeline.ids.in_topics import Topics
-from outbox_pipeline.ids.publisher import Road
+from outbox_pipeline.ids.publisher import Publisher
 from outbox_pipeline.provision import preflight
 from outbox_pipeline.relay import schema
-from outbox_pipeline.relay.names import Names, names_of
+from outbox_pipeline.relay.names import RelayNames, relay_names
 from outbox_pipeline.servers import logical_messages, lsn, slots
 
 Connection = psycopg.Connection[TupleRow]
@@ -88,10 +88,12 @@ def prune(
     nothing old can be proven (no slot, a slot that does not advance, no topic has the ids), or while an
     old snapshot would keep what is deleted; and Unreachable.
     """
-    run = _Run(conn, definition, names_of(definition), now - definition.outbox.keep, dry_run, say, Pruned())
+    run = _Run(
+        conn, definition, relay_names(definition), now - definition.outbox.keep, dry_run, say, Pruned()
+    )
     live = schema.read(conn, run.names)
     whose = publisher.standing(conn, definition)
-    relayed = whose is Road.RELAY or (whose is None and live.settings)
+    relayed = whose is Publisher.RELAY or (whose is None and live.settings)
     _check_needs(run, history=live.history, relayed=relayed)
     if live.history and not run.done.stopped:
         _prune_history(run)
@@ -116,7 +118,7 @@ def _check_needs(run: _Run, *, history: bool, relayed: bool) -> None:
 class _Run:
     conn: Connection
     definition: Definition
-    names: Names
+    names: RelayNames
     before: datetime
     dry_run: bool
     say: Say

@@ -33,14 +33,14 @@ from outbox_pipeline.connect.detaching import detach
 from outbox_pipeline.errors import Refused
 from outbox_pipeline.ids import in_tables, publisher
 from outbox_pipeline.ids.in_topics import Topics
-from outbox_pipeline.ids.publisher import Road
+from outbox_pipeline.ids.publisher import Publisher
 from outbox_pipeline.ids.spool import Spool
 from outbox_pipeline.operations import audit, cutover, replay
-from outbox_pipeline.operations.audit import Books
+from outbox_pipeline.operations.audit import AuditReport
 from outbox_pipeline.operations.replay import Selection
 from outbox_pipeline.provision import exclusive, preflight, tables
 from outbox_pipeline.relay import schema
-from outbox_pipeline.relay.names import names_of
+from outbox_pipeline.relay.names import relay_names
 from outbox_pipeline.servers import slots
 from outbox_pipeline.servers.plan import ObjectPlan
 
@@ -56,7 +56,7 @@ UNFINISHED = 1  # a stored position that no slot can serve
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RecoveryPlan:
     """What is the case and what would be done. `broken`: slot and connector no longer fit."""
 
     code: str
@@ -73,9 +73,9 @@ class Plan:
 class Recovered:
     """What was done: how many events were published again, and the books afterwards."""
 
-    plan: Plan
+    plan: RecoveryPlan
     published: int
-    books: Books
+    books: AuditReport
 
     @property
     def exit_code(self) -> ExitCode:
@@ -87,13 +87,13 @@ class Recovered:
         return {**self.plan.document(), "published": self.published, "audit": self.books.document()}
 
 
-def plan(conn: Connection, client: ConnectClient, definition: Definition) -> Plan:
+def plan(conn: Connection, client: ConnectClient, definition: Definition) -> RecoveryPlan:
     """Find out what is broken and what would be done about it, and whether it can be done. Changes nothing.
 
     Raises Refused where a relay is the road, where somebody else has the slot, where the connector writes
     other records than we would, and where something is missing that a step would need; and Unreachable.
     """
-    if publisher.standing(conn, definition) is Road.RELAY:
+    if publisher.standing(conn, definition) is Publisher.RELAY:
         raise Refused(
             "a relay publishes this outbox: there is no slot to recover",
             where=f"table {definition.outbox.table}",
@@ -119,7 +119,9 @@ def plan(conn: Connection, client: ConnectClient, definition: Definition) -> Pla
     if broken:
         message_gate.refuse(definition, definition.heartbeat_prefix, "the fence")
     _check_needs(conn, client, definition, broken=broken)
-    return Plan(worst.code, worst.cause, broken, _steps(definition, positions, broken, status is not None))
+    return RecoveryPlan(
+        worst.code, worst.cause, broken, _steps(definition, positions, broken, status is not None)
+    )
 
 
 def _check_needs(conn: Connection, client: ConnectClient, definition: Definition, *, broken: bool) -> None:
@@ -153,7 +155,7 @@ def _check_needs(conn: Connection, client: ConnectClient, definition: Definition
 
 def _check_no_switch(conn: Connection, definition: Definition) -> None:
     """Refuse while some rows are still a relay's: the switch would publish them once more."""
-    names = names_of(definition)
+    names = relay_names(definition)
     if not schema.read(conn, names).settings:
         return
     fenced = sql.SQL(statements.get("switch_read_fence")).format(settings=names.qualified(names.settings))
@@ -214,7 +216,7 @@ def recover(
         if found.broken:
             _stop(conn, client, definition, say)
             _make_slot(conn, definition, say)
-            until = cutover.place(conn, definition)
+            until = cutover.mark(conn, definition)
             published = _close_gap(conn, definition, since, until, found.cause, rate, say)
         _start(conn, client, definition, say)
         books = audit.audit(conn, definition, since=since, settle_seconds=settle_seconds, say=say)

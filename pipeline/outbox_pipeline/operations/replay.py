@@ -25,10 +25,10 @@ from outbox_pipeline.connect import wire_guard
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed, UsageError
 from outbox_pipeline.ids import publisher
-from outbox_pipeline.ids.publisher import Road
+from outbox_pipeline.ids.publisher import Publisher
 from outbox_pipeline.provision import preflight
 from outbox_pipeline.relay import schema
-from outbox_pipeline.relay.names import Names, identifiers, names_of
+from outbox_pipeline.relay.names import RelayNames, identifiers, relay_names
 from outbox_pipeline.relay.settings import producer_config
 
 Connection = psycopg.Connection[TupleRow]
@@ -80,7 +80,7 @@ def replay(
     if not reason.strip():
         raise UsageError("a replay needs a reason", remedy="say in --reason why")
     _refuse_other_form(conn, definition)
-    names = names_of(definition)
+    names = relay_names(definition)
     _check_needs(conn, definition, names, selection)
     found = _rows(conn, definition, names, selection)
     if dry_run:
@@ -104,14 +104,14 @@ def replay(
 
 def _refuse_other_form(conn: Connection, definition: Definition) -> None:
     """Refuse where the connector writes other records; it is asked where it is the one that publishes."""
-    if publisher.standing(conn, definition) is not Road.CDC:
+    if publisher.standing(conn, definition) is not Publisher.CDC:
         wire_guard.refuse_other_form(definition, None)
         return
     with ConnectClient(definition.connect, timeout=CONNECT_SECONDS, patience=CONNECT_SECONDS) as client:
         wire_guard.refuse_other_form(definition, client)
 
 
-def _check_needs(conn: Connection, definition: Definition, names: Names, selection: Selection) -> None:
+def _check_needs(conn: Connection, definition: Definition, names: RelayNames, selection: Selection) -> None:
     """Refuse before the log is written what would stop us after it."""
     retained = _retained(conn, definition, names)
     wanted: dict[str, Sequence[str]] = dict.fromkeys(retained, ("SELECT",))
@@ -122,11 +122,11 @@ def _check_needs(conn: Connection, definition: Definition, names: Names, selecti
     preflight.event_topics(definition, set().union(*types))
 
 
-def _retained(conn: Connection, definition: Definition, names: Names) -> list[str]:
+def _retained(conn: Connection, definition: Definition, names: RelayNames) -> list[str]:
     """Name the tables that hold events which have been published."""
     live = schema.read(conn, names)
     tables = [names.history] if live.history else []
-    if not live.settings or publisher.standing(conn, definition) is Road.CDC:
+    if not live.settings or publisher.standing(conn, definition) is Publisher.CDC:
         tables.append(names.outbox)
     return tables
 
@@ -141,7 +141,7 @@ def _values(selection: Selection) -> dict[str, Any]:
 
 
 def _rows(
-    conn: Connection, definition: Definition, names: Names, selection: Selection
+    conn: Connection, definition: Definition, names: RelayNames, selection: Selection
 ) -> Iterator[list[Row]]:
     values = _values(selection)
     for table in _retained(conn, definition, names):
@@ -155,7 +155,7 @@ def _rows(
                 yield rows
 
 
-def _producer(definition: Definition, names: Names) -> Producer:
+def _producer(definition: Definition, names: RelayNames) -> Producer:
     config = producer_config(definition, names, 0, transactions=False)
     return Producer(
         {**config, "message.timeout.ms": int(FLUSH_SECONDS * 1000), "enable.gapless.guarantee": False}

@@ -36,15 +36,15 @@ from outbox_pipeline.connect.detaching import detach
 from outbox_pipeline.errors import Failed, Refused
 from outbox_pipeline.ids import in_tables, publisher
 from outbox_pipeline.ids.in_topics import Topics
-from outbox_pipeline.ids.publisher import Road
+from outbox_pipeline.ids.publisher import Publisher
 from outbox_pipeline.ids.spool import Spool
 from outbox_pipeline.operations import cutover
 from outbox_pipeline.provision import exclusive, preflight
-from outbox_pipeline.relay import Mode, Settings, schema
-from outbox_pipeline.relay.names import Names, identifiers, names_of
+from outbox_pipeline.relay import Mode, RelaySettings, schema
+from outbox_pipeline.relay.names import RelayNames, identifiers, relay_names
 from outbox_pipeline.relay.session import read_settings
 from outbox_pipeline.relay.wakeup import Waiter
-from outbox_pipeline.relay.worker import Worker
+from outbox_pipeline.relay.worker import RelayWorker
 from outbox_pipeline.servers import slots
 
 Connection = psycopg.Connection[TupleRow]
@@ -68,7 +68,7 @@ class Switched:
 class _Place:
     conn: Connection
     definition: Definition
-    names: Names
+    names: RelayNames
     shards: int
 
     def run(self, name: LiteralString, **values: object) -> tuple[object, ...] | None:
@@ -87,20 +87,20 @@ def to_relay(conn: Connection, client: ConnectClient, definition: Definition, *,
     where the relay is not set up or the connector does not stop.
     """
     place = check_to_relay(conn, client, definition)
-    with exclusive.hold(conn, definition.pipeline, say=say), Sweep(place) as sweep:
+    with exclusive.hold(conn, definition.pipeline, say=say), HistoryMove(place) as sweep:
         swept = sweep.run()
         say(f"{swept:,} published rows moved to the history")
-        if publisher.standing(conn, definition) is not Road.RELAY:
+        if publisher.standing(conn, definition) is not Publisher.RELAY:
             # The offset belongs to the slot, which goes too.
             detach(conn, client, definition, client.reset_offsets, again="switch")
             say(f"connector {definition.connect.connector} is stopped")
             swept += sweep.run()  # everything that will ever be published is there now
             say(f"{swept:,} published rows moved to the history, the rest is the relay's")
         if slots.read(conn, definition.postgres.slot) is not None:
-            publisher.write(conn, definition, Road.CDC, "switch to relay")  # until the rest is done
+            publisher.write(conn, definition, Publisher.CDC, "switch to relay")  # until the rest is done
             _drop_slot(conn, definition)
         place.run("switch_write_fence", until=None)
-        publisher.write(conn, definition, Road.RELAY, "switch to relay")
+        publisher.write(conn, definition, Publisher.RELAY, "switch to relay")
     return Switched("relay", swept)
 
 
@@ -128,7 +128,7 @@ def check_to_cdc(conn: Connection, client: ConnectClient, definition: Definition
     wire_guard.refuse_other_form(definition, client)
     message_gate.refuse(definition, definition.heartbeat_prefix, "the fence")
     provision.check(conn, client, definition, error=Refused)
-    if publisher.standing(conn, definition) is Road.RELAY:
+    if publisher.standing(conn, definition) is Publisher.RELAY:
         _refuse_left(place.run("switch_count_waiting"))
     preflight.require(_needs(place))
     return place
@@ -155,7 +155,7 @@ def _needs(place: _Place) -> tuple[Callable[[], None], ...]:
 
 
 def _place(conn: Connection, definition: Definition) -> _Place:
-    names = names_of(definition)
+    names = relay_names(definition)
     found = read_settings(conn, names)
     if found is None:
         raise Failed(
@@ -176,7 +176,7 @@ def _drop_slot(conn: Connection, definition: Definition) -> None:
     slots.drop(conn, definition.postgres.slot)
 
 
-class Sweep:
+class HistoryMove:
     """Moves published rows to the history. A second run reads only the records that have come since."""
 
     def __init__(self, place: _Place) -> None:
@@ -223,7 +223,7 @@ def to_cdc(conn: Connection, client: ConnectClient, definition: Definition, *, s
         found = place.run("switch_read_fence")
         until = found[0] if found else None
         slot = slots.read(conn, definition.postgres.slot)
-        if until is None and slot is not None and publisher.written(conn, definition) is not Road.RELAY:
+        if until is None and slot is not None and publisher.written(conn, definition) is not Publisher.RELAY:
             return _stay(conn, client, definition, say)
         if until is None and slot is None:
             publisher.admit_relay(conn, definition)  # nothing may have been published that is still here
@@ -286,18 +286,18 @@ def _set_fence(place: _Place) -> int:
 
     def note(until: int) -> None:
         place.run("switch_write_fence", until=until)
-        publisher.write(place.conn, place.definition, Road.CDC, "switch to cdc")
+        publisher.write(place.conn, place.definition, Publisher.CDC, "switch to cdc")
 
-    return cutover.place(place.conn, place.definition, note)
+    return cutover.mark(place.conn, place.definition, note)
 
 
 def _drain(place: _Place, until: int, say: Say) -> int:
     """Carry the rows before the fence to the end."""
-    worker = Worker(
+    worker = RelayWorker(
         place.definition,
         place.names,
         place.shards,
-        Settings(until_empty=True, mode=Mode.ARCHIVE),
+        RelaySettings(until_empty=True, mode=Mode.ARCHIVE),
         say=say,
         waiter=Waiter(),
         stop=Event(),

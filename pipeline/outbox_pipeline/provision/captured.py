@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import psycopg
 from psycopg.rows import TupleRow
 
-from outbox_connectors.config_view import OutboxTable, TableColumn, matches
+from outbox_connectors.config_view import CapturedTable, TableColumn, matches
 from outbox_connectors.definition import TableName
 from outbox_connectors.masking import holds_reference
 from outbox_pipeline import sql as statements
 from outbox_pipeline.provision import publications, tables
 
 
-def outbox_of(conn: psycopg.Connection[TupleRow], config: Mapping[str, str]) -> OutboxTable | None:
+def outbox_of(conn: psycopg.Connection[TupleRow], config: Mapping[str, str]) -> CapturedTable | None:
     """Read the one table that the configuration's table.include.list matches.
 
     None where it matches none or several, or where the list is a reference: then nobody here knows.
@@ -25,7 +25,7 @@ def outbox_of(conn: psycopg.Connection[TupleRow], config: Mapping[str, str]) -> 
     if live is None:
         return None
     publication = publications.read(conn, config.get("publication.name") or "dbz_publication")
-    return OutboxTable(
+    return CapturedTable(
         columns=tuple(
             TableColumn(column["name"], column["type"], not column["not_null"], column["default"] or "")
             for column in live.columns

@@ -19,7 +19,7 @@ from outbox_pipeline.connect.configuration import differences
 from outbox_pipeline.connect.registration import foreign, works
 from outbox_pipeline.errors import Failed
 from outbox_pipeline.servers import postgres
-from outbox_pipeline.servers.plan import Change, ObjectPlan, State, blocked
+from outbox_pipeline.servers.plan import FieldChange, ObjectPlan, State, blocked
 
 KIND = "connector"
 ABSENT = "absent"
@@ -59,10 +59,10 @@ def plan(
             name,
             f"is {status.state}, which somebody asked for",
             f"outboxctl connectors resume {name}",
-            changes=(*changes, Change("state", status.state, "RUNNING")),
+            changes=(*changes, FieldChange("state", status.state, "RUNNING")),
         )
     if status is not None and status.failed:
-        changes = (*changes, Change("state", f"FAILED: {status.trace_line}", "RUNNING"))
+        changes = (*changes, FieldChange("state", f"FAILED: {status.trace_line}", "RUNNING"))
     if not changes:
         return ObjectPlan(KIND, name, State.PRESENT)
     return ObjectPlan(KIND, name, State.DIFFERENT, changes=changes, statement=statement)
@@ -156,9 +156,9 @@ def _admin(definition: Definition, database: str) -> psycopg.Connection[TupleRow
     return postgres.connect(definition.postgres.admin, application_name="outboxctl", dbname=database)
 
 
-def _changes(live: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[Change, ...]:
+def _changes(live: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[FieldChange, ...]:
     return tuple(
-        Change(found.field, _text(found.have), _text(found.want)) for found in differences(live, wanted)
+        FieldChange(found.field, _text(found.have), _text(found.want)) for found in differences(live, wanted)
     )
 
 

@@ -58,7 +58,7 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RemovalStep:
     """An object: what would happen to it, and how it is removed."""
 
     look: Callable[[], Removal]
@@ -121,7 +121,7 @@ def destroy(
         return tuple(_settle(part, say) for part in _parts(conn, client, definition, data, skip))
 
 
-def _settle(part: Part, say: Say) -> Removal:
+def _settle(part: RemovalStep, say: Say) -> Removal:
     found = part.look()
     title = f"{found.kind} {found.name}"
     if not found.removes:
@@ -145,21 +145,25 @@ def _parts(
     definition: Definition,
     data: bool,
     skip: Collection[str],
-) -> Iterator[Part]:
-    connector = Part(partial(_connector, client, definition), partial(_remove_connector, client, definition))
+) -> Iterator[RemovalStep]:
+    connector = RemovalStep(
+        partial(_connector, client, definition), partial(_remove_connector, client, definition)
+    )
     yield _unless_skipped(connector, skip, CONNECT, debezium_connector.KIND, definition.connect.connector)
-    yield Part(partial(_slot, conn, definition), partial(_remove_slot, conn, definition))
-    yield Part(partial(_publication, conn, definition), partial(_remove_publication, conn, definition))
-    yield Part(partial(_role, conn, definition), partial(_remove_role, conn, definition))
+    yield RemovalStep(partial(_slot, conn, definition), partial(_remove_slot, conn, definition))
+    yield RemovalStep(partial(_publication, conn, definition), partial(_remove_publication, conn, definition))
+    yield RemovalStep(partial(_role, conn, definition), partial(_remove_role, conn, definition))
     for spec in event_topics.specs(definition):
-        topic = Part(
+        topic = RemovalStep(
             partial(_topic, definition, spec.name, data), partial(event_topics.remove, definition, spec.name)
         )
         yield _unless_skipped(topic, skip, KAFKA, event_topics.KIND, spec.name)
-    yield Part(partial(_table, conn, definition, data), partial(_remove_table, conn, definition))
+    yield RemovalStep(partial(_table, conn, definition, data), partial(_remove_table, conn, definition))
 
 
-def _unless_skipped(part: Part, skip: Collection[str], system: str, kind: str, name: str) -> Part:
+def _unless_skipped(
+    part: RemovalStep, skip: Collection[str], system: str, kind: str, name: str
+) -> RemovalStep:
     """Leave a part of a system alone that is skipped; say how to skip it where it does not answer."""
 
     def look() -> Removal:
@@ -171,7 +175,7 @@ def _unless_skipped(part: Part, skip: Collection[str], system: str, kind: str, n
             remedy = f"{error.remedy}; where it is gone for good: destroy --skip {system}"
             raise Unreachable(error.problem, where=error.where, remedy=remedy) from error
 
-    return Part(look, part.remove)
+    return RemovalStep(look, part.remove)
 
 
 def _found(kind: str, name: str, exists: bool, keep: str = "") -> Removal:

@@ -20,7 +20,7 @@ from outbox_connectors.definition import Definition
 from outbox_pipeline import sql as statements
 from outbox_pipeline.servers import slots
 from outbox_pipeline.servers.admin_rights import Rights
-from outbox_pipeline.servers.plan import Change, ObjectPlan, State, text_of
+from outbox_pipeline.servers.plan import FieldChange, ObjectPlan, State, text_of
 
 KIND = "function"
 NAME = "pg_logical_emit_message"
@@ -80,9 +80,9 @@ def plan(live: LiveMessageRights, definition: Definition, rights: Rights) -> Obj
         who = ", ".join([*(["PUBLIC may"] if public else []), *(f"{r} may not" for r in live.lacking)])
         warning = f"execute {NAME}: {who}; {rights.role} cannot change that, its owner can: {_bare(found)}"
         return ObjectPlan(KIND, NAME, State.PRESENT, warnings=(warning,))
-    changes = [Change(f"EXECUTE for {role}", "missing", "granted") for role in live.lacking]
+    changes = [FieldChange(f"EXECUTE for {role}", "missing", "granted") for role in live.lacking]
     if public:
-        changes.append(Change("EXECUTE for PUBLIC", "granted", "revoked"))
+        changes.append(FieldChange("EXECUTE for PUBLIC", "granted", "revoked"))
     shown = text_of(found)
     if public:
         shown = f"-- {NAME} {REASON};\n-- {AFFECTED} (postgres.restrict_messages: false leaves it)\n{shown}"

@@ -39,7 +39,7 @@ SLOT_TIMEOUT_SECONDS = 120.0  # how long a new slot waits for a transaction that
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProvisioningStep:
     """An object of the pipeline: how to look at it, and how to make it as planned."""
 
     kind: str
@@ -56,7 +56,7 @@ def parts(
     *,
     add_partitions: bool = False,
     say: Say = lambda _: None,
-) -> Iterator[Part]:
+) -> Iterator[ProvisioningStep]:
     """List the objects of a pipeline in the order in which they are made.
 
     A part looks at the live state when it is asked, so it sees what the parts before it made.
@@ -64,7 +64,7 @@ def parts(
     major = server_major(conn)
     yield from postgres_parts(conn, definition, say=say)
     yield from _topic_parts(definition, add_partitions)
-    yield Part(
+    yield ProvisioningStep(
         debezium_connector.KIND,
         definition.connect.connector,
         partial(debezium_connector.look, client, definition, major),
@@ -76,24 +76,28 @@ def parts(
 
 def postgres_parts(
     conn: psycopg.Connection[TupleRow], definition: Definition, *, say: Say = lambda _: None
-) -> Iterator[Part]:
+) -> Iterator[ProvisioningStep]:
     """List the objects in PostgreSQL in the order in which they are made."""
     user, table = definition.postgres.connector.user, str(definition.outbox.table)
     execute = partial(_execute, conn)
-    yield Part(server.KIND, "PostgreSQL", partial(_server, conn, definition), execute)
-    yield Part(roles.KIND, user, partial(_role, conn, definition), execute)
-    yield Part(tables.KIND, table, partial(_table, conn, definition), execute)
-    yield Part(roles.GRANTS, user, partial(_connector_grants, conn, definition), execute)
+    yield ProvisioningStep(server.KIND, "PostgreSQL", partial(_server, conn, definition), execute)
+    yield ProvisioningStep(roles.KIND, user, partial(_role, conn, definition), execute)
+    yield ProvisioningStep(tables.KIND, table, partial(_table, conn, definition), execute)
+    yield ProvisioningStep(roles.GRANTS, user, partial(_connector_grants, conn, definition), execute)
     for writer in definition.outbox.writers:
-        yield Part(roles.GRANTS, writer, partial(_writer_grants, conn, definition, writer), execute)
-    yield Part(message_rights.KIND, message_rights.NAME, partial(_message_rights, conn, definition), execute)
+        yield ProvisioningStep(
+            roles.GRANTS, writer, partial(_writer_grants, conn, definition, writer), execute
+        )
+    yield ProvisioningStep(
+        message_rights.KIND, message_rights.NAME, partial(_message_rights, conn, definition), execute
+    )
     name = definition.postgres.publication
-    yield Part(publications.KIND, name, partial(_publication, conn, definition), execute)
+    yield ProvisioningStep(publications.KIND, name, partial(_publication, conn, definition), execute)
     make_slot = partial(_make_slot, conn, definition, say)
-    yield Part(slots.KIND, definition.postgres.slot, partial(_slot, conn, definition), make_slot)
+    yield ProvisioningStep(slots.KIND, definition.postgres.slot, partial(_slot, conn, definition), make_slot)
 
 
-def _topic_parts(definition: Definition, add_partitions: bool) -> Iterator[Part]:
+def _topic_parts(definition: Definition, add_partitions: bool) -> Iterator[ProvisioningStep]:
     """List the topics. The first look describes all of them in one go, each later one its own."""
     wanted = {spec.name: spec for spec in event_topics.specs(definition)}
     described: dict[str, TopicState | None] = {}
@@ -107,7 +111,9 @@ def _topic_parts(definition: Definition, add_partitions: bool) -> Iterator[Part]
         return event_topics.plan(described.pop(name), wanted[name], add_partitions=add_partitions)
 
     for name in wanted:
-        yield Part(event_topics.KIND, name, partial(look, name), partial(event_topics.make, definition))
+        yield ProvisioningStep(
+            event_topics.KIND, name, partial(look, name), partial(event_topics.make, definition)
+        )
 
 
 def plan(
@@ -145,7 +151,7 @@ def look(
     return Plan((*found, *(planned for looked in abroad for planned in looked.result())))
 
 
-def _look_from_afar(todo: Sequence[Part]) -> tuple[ObjectPlan, ...]:
+def _look_from_afar(todo: Sequence[ProvisioningStep]) -> tuple[ObjectPlan, ...]:
     """Look at the objects of one system; when it does not answer, it is not asked again for the others."""
     found: list[ObjectPlan] = []
     silent: Unreachable | None = None
@@ -237,12 +243,12 @@ def refuse_blocked(objects: Iterable[ObjectPlan], error: type[OutboxError] = Fai
         raise kind(first.why + also, where=f"{first.kind} {first.name}", remedy=first.remedy)
 
 
-def _unseen(part: Part, error: OutboxError) -> ObjectPlan:
+def _unseen(part: ProvisioningStep, error: OutboxError) -> ObjectPlan:
     why = f"could not be looked at: {error.where + ': ' if error.where else ''}{error.problem}"
     return blocked(part.kind, part.name, why, error.remedy, unseen=True)
 
 
-def _settle(part: Part, say: Say) -> ObjectPlan:
+def _settle(part: ProvisioningStep, say: Say) -> ObjectPlan:
     """Bring one object to its wanted state, and look again whether it is there."""
     found = part.look()
     title = f"{found.kind} {found.name}"

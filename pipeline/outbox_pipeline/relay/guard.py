@@ -15,10 +15,10 @@ from outbox_pipeline.errors import Failed, Refused, Unreachable
 from outbox_pipeline.ids import publisher
 from outbox_pipeline.provision import tables
 from outbox_pipeline.relay import schema
-from outbox_pipeline.relay.names import Names, names_of
+from outbox_pipeline.relay.names import RelayNames, relay_names
 from outbox_pipeline.relay.restored import admit, last_published
 from outbox_pipeline.relay.session import read_settings
-from outbox_pipeline.relay.settings import Mode, Settings
+from outbox_pipeline.relay.settings import Mode, RelaySettings
 from outbox_pipeline.servers import admin_rights, topics
 from outbox_pipeline.servers.kafka import administrator
 from outbox_pipeline.servers.plan import State
@@ -26,20 +26,20 @@ from outbox_pipeline.servers.plan import State
 _SET_UP = "run outboxctl relay --init"
 
 
-def check(conn: psycopg.Connection[TupleRow], definition: Definition, settings: Settings) -> int:
+def check(conn: psycopg.Connection[TupleRow], definition: Definition, settings: RelaySettings) -> int:
     """Refuse what would lose or repeat events; return the number of shards.
 
     Raises Failed where something is missing, Refused where a connector reads the same outbox, or has
     and its rows are still there, or another pipeline relays it, and Unreachable.
     """
     wire_guard.refuse_other_form(definition, None)
-    names = names_of(definition)
+    names = relay_names(definition)
     found = read_settings(conn, names)
     if found is None:
         raise Failed(f"outbox {definition.outbox.table} is not set up for a relay", remedy=_SET_UP)
     pipeline, shards = found
     _check_table(conn, definition)
-    wishes = schema.Wishes(shards, notify=False, archive=settings.mode is Mode.ARCHIVE)
+    wishes = schema.SetUpOptions(shards, notify=False, archive=settings.mode is Mode.ARCHIVE)
     planned = schema.plan_objects(schema.read(conn, names), found, names, definition.outbox, wishes)
     if planned.why:
         error = Refused if pipeline != definition.pipeline else Failed
@@ -66,7 +66,7 @@ def _check_table(conn: psycopg.Connection[TupleRow], definition: Definition) -> 
         raise Failed(planned.why, where=f"table {planned.name}", remedy=planned.remedy)
 
 
-def _check_progress_topic(definition: Definition, names: Names, shards: int) -> None:
+def _check_progress_topic(definition: Definition, names: RelayNames, shards: int) -> None:
     found = topics.inspect(definition.kafka, [names.progress_topic])[names.progress_topic]
     if found is None or found.partitions < shards:
         have = "is missing" if found is None else f"has {found.partitions} partitions for {shards} shards"

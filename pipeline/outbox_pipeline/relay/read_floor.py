@@ -30,7 +30,7 @@ class Horizon:
 
 
 @dataclass(slots=True)
-class Floors:
+class ReadFloors:
     """The floors of the shards of one session: they end with its locks."""
 
     _lowest: dict[int, int] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from outbox_connectors.definition import Definition
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Unreachable
 from outbox_pipeline.ids import publisher
-from outbox_pipeline.relay.names import Names
+from outbox_pipeline.relay.names import RelayNames
 from outbox_pipeline.relay.settings import progress_config
 from outbox_pipeline.servers.kafka import unreachable
 
@@ -24,7 +24,7 @@ ASK_SECONDS = 30.0
 TAIL = 40  # offsets: some batches, each with the marker of its transaction
 
 
-def ahead(conn: Connection, names: Names, published: Mapping[int, int]) -> dict[int, int]:
+def ahead(conn: Connection, names: RelayNames, published: Mapping[int, int]) -> dict[int, int]:
     """Find the shards of which Kafka holds a batch with a greater number than PostgreSQL has noted.
 
     A batch is noted before it is published, so this happens only to a database that was restored, that was
@@ -36,7 +36,7 @@ def ahead(conn: Connection, names: Names, published: Mapping[int, int]) -> dict[
     return {shard: n for shard, n in published.items() if n > noted.get(shard, 0)}
 
 
-def admit(conn: Connection, definition: Definition, names: Names, published: Mapping[int, int]) -> None:
+def admit(conn: Connection, definition: Definition, names: RelayNames, published: Mapping[int, int]) -> None:
     """Let a relay begin, or raise Refused because it could publish rows a second time.
 
     Once it is proven that no row of an older copy is in a topic, the copy has caught up, and the next relay
@@ -50,7 +50,7 @@ def admit(conn: Connection, definition: Definition, names: Names, published: Map
 
 
 def last_published(
-    definition: Definition, names: Names, shards: int, *, patience_seconds: float = ASK_SECONDS
+    definition: Definition, names: RelayNames, shards: int, *, patience_seconds: float = ASK_SECONDS
 ) -> dict[int, int]:
     """Read the number of the last batch of each shard, from the end of its partition. Raises Unreachable."""
     servers = f"Kafka at {definition.kafka.client.get('bootstrap.servers', '')}"

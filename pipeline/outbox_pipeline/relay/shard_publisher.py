@@ -30,7 +30,7 @@ class Phase(StrEnum):
 
 
 @dataclass(slots=True)
-class Carriage:
+class ShardPublisher:
     """A shard that this worker owns."""
 
     shard: int

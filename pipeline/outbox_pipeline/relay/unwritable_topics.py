@@ -10,7 +10,7 @@ LONGEST_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
-class Parking:
+class UnwritableTopics:
     """What is parked, until when, and for how long the next time."""
 
     _until: dict[str, float] = field(default_factory=dict)

@@ -28,7 +28,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FieldChange:
     """One field that is not as the definition wants it."""
 
     field: str
@@ -46,7 +46,7 @@ class ObjectPlan:
     kind: str
     name: str
     state: State
-    changes: tuple[Change, ...] = ()
+    changes: tuple[FieldChange, ...] = ()
     statement: str = ""
     why: str = ""
     remedy: str = ""
@@ -97,7 +97,7 @@ class Plan:
 
 
 def blocked(
-    kind: str, name: str, why: str, remedy: str, *, changes: Iterable[Change] = (), unseen: bool = False
+    kind: str, name: str, why: str, remedy: str, *, changes: Iterable[FieldChange] = (), unseen: bool = False
 ) -> ObjectPlan:
     """Plan an object that apply must leave alone."""
     return ObjectPlan(

@@ -22,7 +22,7 @@ from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Failed
 from outbox_pipeline.servers import postgres
 from outbox_pipeline.servers.admin_rights import Rights
-from outbox_pipeline.servers.plan import Change, ObjectPlan, State, blocked, text_of
+from outbox_pipeline.servers.plan import FieldChange, ObjectPlan, State, blocked, text_of
 from outbox_pipeline.servers.postgres import server_major
 from outbox_pipeline.servers.slot_holder import Process
 
@@ -133,7 +133,7 @@ def plan(live: LiveSlot | None, definition: Definition, rights: Rights, *, obsta
             KIND,
             name,
             State.DIFFERENT,
-            changes=(Change("failover", "false", "true"),),
+            changes=(FieldChange("failover", "false", "true"),),
             statement=f"ALTER_REPLICATION_SLOT {_quoted(name)} (FAILOVER true)",
             why="on a replication connection, while the slot is not in use",
         )
@@ -242,16 +242,16 @@ def _plan_missing(definition: Definition, rights: Rights) -> ObjectPlan:
     return ObjectPlan(KIND, name, State.MISSING, statement=text_of(found), sql=found)
 
 
-def _foreign(live: LiveSlot, definition: Definition) -> Iterator[Change]:
+def _foreign(live: LiveSlot, definition: Definition) -> Iterator[FieldChange]:
     if live.kind != "logical":
-        yield Change("type", live.kind, "logical")
+        yield FieldChange("type", live.kind, "logical")
         return
     if live.plugin != PLUGIN:
-        yield Change("plugin", str(live.plugin), PLUGIN)
+        yield FieldChange("plugin", str(live.plugin), PLUGIN)
     if live.database != definition.postgres.connector.database:
-        yield Change("database", str(live.database), definition.postgres.connector.database)
+        yield FieldChange("database", str(live.database), definition.postgres.connector.database)
     if live.temporary:
-        yield Change("temporary", "true", "false")
+        yield FieldChange("temporary", "true", "false")
 
 
 def _plan_lost(live: LiveSlot, name: str) -> ObjectPlan:
@@ -263,7 +263,7 @@ def _plan_lost(live: LiveSlot, name: str) -> ObjectPlan:
         "run outboxctl recover; by hand: stop the connector, "
         f"SELECT pg_drop_replication_slot({_literal(name)}), apply again, "
         "and send the undelivered rows of the outbox anew",
-        changes=[Change("wal_status", f"lost ({reason})", "reserved")],
+        changes=[FieldChange("wal_status", f"lost ({reason})", "reserved")],
     )
 
 
@@ -274,7 +274,7 @@ def _plan_too_old(live: LiveSlot, definition: Definition, obstacle: str) -> Obje
         f"is older than the publication and cannot be decoded: {obstacle}",
         f"{past_its_publication(definition)}; then send the rows of {definition.outbox.table} again that "
         f"were written since {live.confirmed_flush_lsn}",
-        changes=[Change("created", "before the publication", "after the publication")],
+        changes=[FieldChange("created", "before the publication", "after the publication")],
     )
 
 
@@ -300,7 +300,7 @@ def _plan_active(live: LiveSlot, definition: Definition) -> ObjectPlan:
         f"find out whose it is: outboxctl connectors status, and {process.look}; where it is the connector "
         "itself, write its role into postgres.connector.user, else stop it where it runs, or choose another "
         "postgres.slot",
-        changes=[Change("active for", user, definition.postgres.connector.user)],
+        changes=[FieldChange("active for", user, definition.postgres.connector.user)],
     )
 
 

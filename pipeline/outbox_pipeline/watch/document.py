@@ -9,7 +9,7 @@ from typing import Any
 from outbox_pipeline.servers import lsn
 from outbox_pipeline.watch.facts import Facts, retained_bytes, unconfirmed_bytes
 from outbox_pipeline.watch.sample import PostgresSample, Slot
-from outbox_pipeline.watch.verdict import Finding, SecondsLeft, Verdict
+from outbox_pipeline.watch.verdict import SecondsLeft, Verdict, WatchFinding
 
 
 def status(facts: Facts, verdict: Verdict) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def _tick(facts: Facts) -> dict[str, Any]:
     }
 
 
-def finding(found: Finding) -> dict[str, Any]:
+def finding(found: WatchFinding) -> dict[str, Any]:
     """Write a finding that the verdict outranks."""
     return {
         "key": found.key.value,

@@ -34,7 +34,7 @@ class Follower(Protocol):
     def close(self) -> None: ...
 
 
-class Pulse:
+class LatencyProbe:
     """Matches ticks with their arrivals. `sent` may be called from another thread than `run`."""
 
     def __init__(self, topic: str, clock: Callable[[], float] = time.monotonic) -> None:

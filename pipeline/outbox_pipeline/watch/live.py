@@ -16,19 +16,19 @@ from outbox_connectors.definition import Definition
 from outbox_pipeline.connect.message_gate import MessageGate
 from outbox_pipeline.errors import OutboxError, Refused, Unreachable
 from outbox_pipeline.ids import publisher
-from outbox_pipeline.ids.publisher import Road
+from outbox_pipeline.ids.publisher import Publisher
 from outbox_pipeline.servers import postgres
 from outbox_pipeline.servers.topic_reader import Reader
 from outbox_pipeline.watch import document, heartbeat, history, notify, scheduled
-from outbox_pipeline.watch.latency import Pulse
+from outbox_pipeline.watch.latency import LatencyProbe
 from outbox_pipeline.watch.long_running import Keeper
-from outbox_pipeline.watch.metrics import Counts
-from outbox_pipeline.watch.notify import Notice, Telling
-from outbox_pipeline.watch.one_shot import Answer
+from outbox_pipeline.watch.metrics import WatchCounts
+from outbox_pipeline.watch.notify import Notice, NotificationState
+from outbox_pipeline.watch.one_shot import Assessment
 from outbox_pipeline.watch.sample import Sample
 from outbox_pipeline.watch.sampling import APPLICATION_NAME, LONGEST_SECONDS, TICKER_NAME, Sampler
-from outbox_pipeline.watch.scheduled import Chores
-from outbox_pipeline.watch.serve import Server, Site, address
+from outbox_pipeline.watch.scheduled import ScheduledRuns
+from outbox_pipeline.watch.serve import StatusPages, StatusServer, address
 from outbox_pipeline.watch.thresholds import thresholds_of
 
 SAVE_SECONDS = 60.0
@@ -36,7 +36,7 @@ WAIT_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class WatchOptions:
     """What the caller wants of the watch."""
 
     interval_seconds: float
@@ -51,26 +51,26 @@ class Wishes:
     tidy_seconds: float = 6 * 3600.0
 
 
-class Watch:
+class RunningWatch:
     """A running watch. `stop` may be called from a signal handler or another thread."""
 
-    def __init__(self, definition: Definition, wishes: Wishes, report: Callable[[str], None]) -> None:
+    def __init__(self, definition: Definition, wishes: WatchOptions, report: Callable[[str], None]) -> None:
         self._definition, self._wishes, self._report = definition, wishes, report
         self._stopped = threading.Event()
         self._ticks = heartbeat.Ticks()
-        self._chores = Chores()
-        self._pulse = Pulse(definition.message_topic)
+        self._chores = ScheduledRuns()
+        self._pulse = LatencyProbe(definition.message_topic)
         self._sampler = Sampler.of(definition)
         past = history.load(wishes.history_file) if wishes.history_file else None
         self.keeper = Keeper(self._take, thresholds_of(definition.watch), history=past)
-        self._telling = Telling()
+        self._telling = NotificationState()
         self.url = ""
 
     def stop(self) -> None:
         """End `run` soon."""
         self._stopped.set()
 
-    def counts(self) -> Counts:
+    def counts(self) -> WatchCounts:
         """Say what the watch has done so far."""
         return replace(
             self.keeper.counts,
@@ -83,13 +83,15 @@ class Watch:
             tidied_at=self._chores.last_done_at,
         )
 
-    def run(self, show: Callable[[Answer], None]) -> None:
+    def run(self, show: Callable[[Assessment], None]) -> None:
         """Sample until stopped, and `show` every answer. Raises Failed when the port is taken."""
         with ExitStack() as kept:
             kept.callback(self._sampler.close)
             if self._wishes.serve:
-                site = Site(self.keeper, self.counts, 3 * self._wishes.interval_seconds + LONGEST_SECONDS)
-                server = kept.enter_context(Server(site, *address(self._wishes.serve)))
+                site = StatusPages(
+                    self.keeper, self.counts, 3 * self._wishes.interval_seconds + LONGEST_SECONDS
+                )
+                server = kept.enter_context(StatusServer(site, *address(self._wishes.serve)))
                 self.url = server.url
                 self._report(f"serving {server.url}")
             if self._wishes.observe:
@@ -99,7 +101,7 @@ class Watch:
             self._sample(show)
         self._save()
 
-    def _sample(self, show: Callable[[Answer], None]) -> None:
+    def _sample(self, show: Callable[[Assessment], None]) -> None:
         due = saved = time.monotonic()
         while not self._stopped.is_set():
             answer = self.keeper.step()
@@ -187,7 +189,7 @@ class Watch:
         if not reason:
             return ""
         with postgres.as_admin(self._definition, APPLICATION_NAME) as conn:
-            return "" if publisher.standing(conn, self._definition) is Road.RELAY else reason
+            return "" if publisher.standing(conn, self._definition) is Publisher.RELAY else reason
 
     def _beat(self, interval_seconds: float) -> None:
         gate = MessageGate(self._definition)
@@ -222,7 +224,7 @@ class Watch:
     def _wait(self, seconds: float) -> None:
         self._stopped.wait(seconds)
 
-    def _tell(self, answer: Answer) -> None:
+    def _tell(self, answer: Assessment) -> None:
         if not self._wishes.on_change and not self._wishes.notify_url:
             return
         self._telling, notice = notify.decide(
@@ -231,7 +233,7 @@ class Watch:
         if notice is not None:
             threading.Thread(target=self._send, args=(notice, answer), name="notify").start()
 
-    def _send(self, notice: Notice, answer: Answer) -> None:
+    def _send(self, notice: Notice, answer: Assessment) -> None:
         """Tell by every door; a door that is shut is reported and does not shut the other."""
         status = document.status(answer.facts, answer.verdict)
         message = notify.text(notice, self._definition.pipeline)

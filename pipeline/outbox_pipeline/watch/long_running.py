@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from outbox_pipeline.watch.assess import verdict_of
 from outbox_pipeline.watch.facts import facts_of
 from outbox_pipeline.watch.history import History, remember
-from outbox_pipeline.watch.metrics import Counts
-from outbox_pipeline.watch.one_shot import Answer
+from outbox_pipeline.watch.metrics import WatchCounts
+from outbox_pipeline.watch.one_shot import Assessment
 from outbox_pipeline.watch.sample import Sample
 from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import Verdict
@@ -21,7 +21,7 @@ CHANGES_KEPT = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class VerdictChange:
     """A change of verdict, and when (epoch seconds)."""
 
     at: float
@@ -42,22 +42,22 @@ class Keeper:
         self._take, self._thresholds, self._clock = take, thresholds, clock
         self._lock = threading.Lock()
         self._history = history or History()
-        self._answer: Answer | None = None
+        self._answer: Assessment | None = None
         self._answered_at = float("-inf")
-        self._counts = Counts()
-        self._changes: deque[Change] = deque(maxlen=CHANGES_KEPT)
+        self._counts = WatchCounts()
+        self._changes: deque[VerdictChange] = deque(maxlen=CHANGES_KEPT)
 
-    def step(self) -> Answer:
+    def step(self) -> Assessment:
         """Take one sample and assess it."""
         began = self._clock()
         sample = self._take()
         facts = facts_of(self._history, sample, self._thresholds)
-        answer = Answer(facts, verdict_of(facts))
+        answer = Assessment(facts, verdict_of(facts))
         ended = self._clock()
         with self._lock:
             changed = self._answer is None or self._answer.verdict.key is not answer.verdict.key
             if changed:
-                self._changes.append(Change(sample.at, answer.verdict))
+                self._changes.append(VerdictChange(sample.at, answer.verdict))
             self._answer, self._answered_at = answer, ended
             self._history = remember(self._history, sample)
             self._counts = replace(
@@ -69,7 +69,7 @@ class Keeper:
         return answer
 
     @property
-    def answer(self) -> Answer | None:
+    def answer(self) -> Assessment | None:
         """The last answer; None before the first."""
         with self._lock:
             return self._answer
@@ -81,13 +81,13 @@ class Keeper:
             return self._history
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[VerdictChange, ...]:
         """The last changes of verdict, oldest first."""
         with self._lock:
             return tuple(self._changes)
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> WatchCounts:
         """What the watch has done."""
         with self._lock:
             return self._counts

@@ -20,7 +20,7 @@ FRESH_SECONDS = 60.0  # a point this young, left by the last command, spares the
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Assessment:
     """What was seen and what it means."""
 
     facts: Facts
@@ -41,7 +41,7 @@ def look(
     interval_seconds: float,
     history_file: Path | None,
     sleep: Callable[[float], None],
-) -> Answer:
+) -> Assessment:
     """Take two samples `interval_seconds` apart and assess the second, with the past from the file.
 
     The first is left out where the file holds one that is young enough and that saw no more than
@@ -61,4 +61,4 @@ def look(
     if history_file is not None:
         with suppress(OSError):
             history.save(history_file, history.remember(past, sample))
-    return Answer(facts, verdict_of(facts))
+    return Assessment(facts, verdict_of(facts))

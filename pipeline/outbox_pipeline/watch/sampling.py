@@ -18,7 +18,7 @@ from outbox_connectors import ownership
 from outbox_connectors.definition import Definition
 from outbox_connectors.errors import OutboxError, Refused
 from outbox_pipeline.servers import postgres, slots
-from outbox_pipeline.watch.sample import ConnectSample, KafkaSample, Names, PostgresSample, Sample
+from outbox_pipeline.watch.sample import ConnectSample, KafkaSample, PostgresSample, Sample, WatchedNames
 from outbox_pipeline.watch.sources.connect import ConnectSource
 from outbox_pipeline.watch.sources.kafka import KafkaSource
 from outbox_pipeline.watch.sources.postgres import PostgresSource
@@ -31,7 +31,7 @@ TICKER_NAME = slots.TICKER_APPLICATION
 Seen = TypeVar("Seen", covariant=True)
 
 
-class Source(Protocol[Seen]):
+class SampleSource(Protocol[Seen]):
     """A server that can be looked at."""
 
     def look(self) -> Seen: ...
@@ -39,9 +39,9 @@ class Source(Protocol[Seen]):
     def close(self) -> None: ...
 
 
-def names_of(definition: Definition) -> Names:
+def names_of(definition: Definition) -> WatchedNames:
     """Say which things on the servers belong to this pipeline."""
-    return Names(
+    return WatchedNames(
         pipeline=definition.pipeline,
         database=definition.postgres.connector.database,
         slot=definition.postgres.slot,
@@ -56,7 +56,7 @@ def names_of(definition: Definition) -> Names:
     )
 
 
-def _kafka_source(definition: Definition, names: Names) -> KafkaSource:
+def _kafka_source(definition: Definition, names: WatchedNames) -> KafkaSource:
     return KafkaSource(definition.kafka, names.groups, message_topic=definition.message_topic)
 
 
@@ -81,10 +81,10 @@ class Sampler:
 
     def __init__(
         self,
-        names: Names,
-        postgres_source: Source[PostgresSample] | None,
-        connect_source: Source[ConnectSample] | None,
-        kafka_source: Source[KafkaSample] | None,
+        names: WatchedNames,
+        postgres_source: SampleSource[PostgresSample] | None,
+        connect_source: SampleSource[ConnectSample] | None,
+        kafka_source: SampleSource[KafkaSample] | None,
         *,
         disk_free_from: str = "unknown",
         definition: Definition | None = None,
@@ -164,7 +164,7 @@ class Sampler:
             return None
         return ownership.why_foreign(self._definition, connect.config)
 
-    def _ask(self, name: str, source: Source[object] | None) -> Future[object] | None:
+    def _ask(self, name: str, source: SampleSource[object] | None) -> Future[object] | None:
         """Start looking, unless the last look at this source still waits: then that one is waited for."""
         if source is None:
             return None

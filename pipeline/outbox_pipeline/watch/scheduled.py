@@ -11,7 +11,7 @@ FIRST_SECONDS = 60.0  # a watch that only looks in has nothing to do
 
 
 @dataclass(slots=True)
-class Chores:
+class ScheduledRuns:
     """What was done so far. One thread writes it; a reader may see one number before another."""
 
     done: int = 0
@@ -29,7 +29,7 @@ def repeat(
     wait: Callable[[float], None],
     clock: Callable[[], float],
     report: Callable[[str], None],
-    chores: Chores,
+    chores: ScheduledRuns,
 ) -> None:
     """Do a chore each `every_seconds` until `stopped()`, the first time soon.
 

@@ -16,7 +16,7 @@ HARD_SPACE = "\xa0"  # where a line is not broken
 
 
 @dataclass(frozen=True, slots=True)
-class Station:
+class Stage:
     """One station of the road: what it is, its name, its state, and its numbers."""
 
     depth: int
@@ -26,12 +26,12 @@ class Station:
     numbers: str
 
 
-def stations(facts: Facts) -> list[Station]:
+def stations(facts: Facts) -> list[Stage]:
     """List the stations in the order in which an event passes them."""
     return [_table(facts), _slot(facts), _connector(facts), *_topics(facts), *_groups(facts)]
 
 
-def tree(facts: Facts) -> list[Station]:
+def tree(facts: Facts) -> list[Stage]:
     """List the stations as a tree: a group comes below each topic it reads, with its lag there.
 
     A group that has read nothing yet stands beside the topics, since it may come to read any.
@@ -64,7 +64,7 @@ def lines(facts: Facts, width: int | None = None) -> list[str]:
     return [line for place in range(len(found)) for line in _narrow(found, place, labels[place], width)]
 
 
-def _branch(found: list[Station], place: int) -> str:
+def _branch(found: list[Stage], place: int) -> str:
     """Draw the branches in front of a station's name."""
     depth = found[place].depth
     if depth == 0:
@@ -73,7 +73,7 @@ def _branch(found: list[Station], place: int) -> str:
     return "".join(above) + ("├ " if _goes_on(found, place, depth) else "└ ")
 
 
-def _goes_on(found: list[Station], place: int, level: int) -> bool:
+def _goes_on(found: list[Stage], place: int, level: int) -> bool:
     """Whether a later station hangs on the same branch of this level."""
     for later in found[place + 1 :]:
         if later.depth <= level:
@@ -81,7 +81,7 @@ def _goes_on(found: list[Station], place: int, level: int) -> bool:
     return False
 
 
-def _narrow(found: list[Station], place: int, label: str, width: int) -> Iterator[str]:
+def _narrow(found: list[Stage], place: int, label: str, width: int) -> Iterator[str]:
     """Draw a station over several lines: its name, and indented below it what it says."""
     station = found[place]
     yield label if len(label) <= width else f"{label[: width // 2]}…{label[len(label) - (width - 1) // 2 :]}"
@@ -95,10 +95,10 @@ def _narrow(found: list[Station], place: int, label: str, width: int) -> Iterato
         yield line.replace(HARD_SPACE, " ")
 
 
-def _table(facts: Facts) -> Station:
+def _table(facts: Facts) -> Stage:
     outbox = facts.postgres.outbox if facts.postgres else None
     if outbox is None:
-        return Station(0, "table", facts.names.table, _absent(facts.sample.postgres), "")
+        return Stage(0, "table", facts.names.table, _absent(facts.sample.postgres), "")
     rate = f"{number(facts.insert_rate)} rows/s" if facts.insert_rate is not None else "rate unknown"
     # Both estimates are 0 until the first vacuum.
     parts = [f"about {count(max(outbox.estimated_rows, outbox.live), 'row')}"]
@@ -106,17 +106,17 @@ def _table(facts: Facts) -> Station:
         parts.append(size(outbox.bytes))
     if outbox.oldest_seconds is not None:
         parts.append(f"oldest {duration(outbox.oldest_seconds)}")
-    return Station(0, "table", facts.names.table, rate, ", ".join(parts))
+    return Stage(0, "table", facts.names.table, rate, ", ".join(parts))
 
 
 def _absent(seen: object) -> str:
     return "not seen" if isinstance(seen, Unseen) or seen is None else "missing"
 
 
-def _slot(facts: Facts) -> Station:
+def _slot(facts: Facts) -> Stage:
     slot = facts.slot
     if slot is None:
-        return Station(1, "slot", facts.names.slot, _absent(facts.sample.postgres), "")
+        return Stage(1, "slot", facts.names.slot, _absent(facts.sample.postgres), "")
     state = "lost" if slot.lost else ("active" if slot.active else "unused")
     if slot.wal_status not in (None, "reserved", "lost"):
         state += f", {slot.wal_status}"
@@ -128,53 +128,53 @@ def _slot(facts: Facts) -> Station:
         parts.append(f"{what} in {span(facts.left.earliest, facts.left.expected)}")
     elif facts.reserve and (nearest := facts.reserve[0]).expected is not None:
         parts.append(f"would last {span(nearest.earliest, nearest.expected)}")
-    return Station(1, "slot", slot.name, state, ", ".join(parts))
+    return Stage(1, "slot", slot.name, state, ", ".join(parts))
 
 
-def _connector(facts: Facts) -> Station:
+def _connector(facts: Facts) -> Stage:
     connect, name = facts.connect, facts.names.connector
     if connect is None:
-        return Station(2, "connector", name, _absent(facts.sample.connect), "")
+        return Stage(2, "connector", name, _absent(facts.sample.connect), "")
     if connect.state is None:
-        return Station(2, "connector", name, "missing", "")
+        return Stage(2, "connector", name, "missing", "")
     tasks = ", ".join(task.state for task in connect.tasks) or "no task"
     at = f"stored {lsn.text(connect.offset_lsn)}" if connect.offset_lsn is not None else "nothing stored yet"
     kind = f" ({connect.offset_type})" if connect.offset_type else ""
-    return Station(2, "connector", name, f"{connect.state}, task {tasks}", f"{at}{kind}")
+    return Stage(2, "connector", name, f"{connect.state}, task {tasks}", f"{at}{kind}")
 
 
-def _topics(facts: Facts) -> list[Station]:
+def _topics(facts: Facts) -> list[Stage]:
     kafka = facts.kafka
     if kafka is None:
         names = facts.names.topics[:TOPICS_SHOWN]
-        return [Station(3, "topic", name, _absent(facts.sample.kafka), "") for name in names]
+        return [Stage(3, "topic", name, _absent(facts.sample.kafka), "") for name in names]
     ends: dict[str, int] = {}
     for (topic, _), end in kafka.ends.items():
         ends[topic] = ends.get(topic, 0) + end
     shown = sorted(ends)[:TOPICS_SHOWN]
-    found = [Station(3, "topic", name, "", f"{count(ends[name], 'record')} so far") for name in shown]
+    found = [Stage(3, "topic", name, "", f"{count(ends[name], 'record')} so far") for name in shown]
     if len(ends) > TOPICS_SHOWN:
-        found.append(Station(3, "topics", f"{len(ends) - TOPICS_SHOWN} more", "", ""))
-    return found + [Station(3, "topic", name, "missing", "") for name in kafka.missing_topics]
+        found.append(Stage(3, "topics", f"{len(ends) - TOPICS_SHOWN} more", "", ""))
+    return found + [Stage(3, "topic", name, "missing", "") for name in kafka.missing_topics]
 
 
-def _groups(facts: Facts) -> list[Station]:
+def _groups(facts: Facts) -> list[Stage]:
     if facts.kafka is None:
-        return [Station(4, "group", name, _absent(facts.sample.kafka), "") for name in facts.names.groups]
+        return [Stage(4, "group", name, _absent(facts.sample.kafka), "") for name in facts.names.groups]
     return [_group(group, group.lag) for group in facts.groups]
 
 
-def _group(group: GroupFacts, lag: int) -> Station:
+def _group(group: GroupFacts, lag: int) -> Stage:
     state = f"{group.group.state.lower()}, {count(group.group.members, 'member')}"
     age = f", oldest {duration(group.lag_seconds)}" if lag and group.lag_seconds is not None else ""
-    return Station(4, "group", group.group.name, state, f"{count(lag, 'record')} behind{age}")
+    return Stage(4, "group", group.group.name, state, f"{count(lag, 'record')} behind{age}")
 
 
 def _reads(group: GroupFacts, topic: str) -> bool:
     return topic in group.group.assigned or any(name == topic for name, _ in group.group.committed)
 
 
-def _reader(facts: Facts, group: GroupFacts, topic: str) -> Station:
+def _reader(facts: Facts, group: GroupFacts, topic: str) -> Stage:
     """A group below one of its topics."""
     kafka = facts.kafka
     assert kafka is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from outbox_connectors import checks_values
-from outbox_connectors.checks import OutboxTable, Severity, TableColumn, check, releases, retention, worst
+from outbox_connectors.checks import CapturedTable, Severity, TableColumn, check, releases, retention, worst
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.profile import Version, render
 from outbox_connectors.record import COLUMNS
@@ -218,7 +218,7 @@ def test_what_the_profile_renders_is_clean(
 
 # -- the table ---------------------------------------------------------------------------------------
 
-TABLE = OutboxTable(
+TABLE = CapturedTable(
     tuple(
         TableColumn(c.name, c.sql_type.replace("timestamptz", "timestamp with time zone"), c.nullable)
         for c in COLUMNS
@@ -253,7 +253,7 @@ TABLE_CASES = [
 
 
 @pytest.mark.parametrize(("code", "table"), TABLE_CASES)
-def test_a_mistake_of_the_table_is_found(code: str, table: OutboxTable) -> None:
+def test_a_mistake_of_the_table_is_found(code: str, table: CapturedTable) -> None:
     assert code in {finding.code for finding in check(GOOD, debezium=V370, table=table)}
 
 
@@ -327,7 +327,7 @@ FOREIGN = {
     "key.converter": "org.apache.kafka.connect.storage.StringConverter",
     "value.converter": "io.debezium.converters.BinaryDataConverter",
 }
-THEIRS = OutboxTable(
+THEIRS = CapturedTable(
     tuple(
         TableColumn(name, kind, False)
         for name, kind in (
@@ -353,7 +353,7 @@ CONVERTERS = (
 
 @pytest.mark.parametrize("table", [None, THEIRS], ids=["unseen", "seen"])
 @pytest.mark.parametrize("converter", CONVERTERS)
-def test_no_remedy_destroys_a_binary_payload(converter: str | None, table: OutboxTable | None) -> None:
+def test_no_remedy_destroys_a_binary_payload(converter: str | None, table: CapturedTable | None) -> None:
     config = changed(FOREIGN, {"value.converter": converter})
     for found in check(config, debezium=V370, postgres_major=18, table=table):
         assert "set value.converter=org.apache.kafka.connect.storage.StringConverter" not in found.remedy
@@ -368,7 +368,9 @@ def test_text_of_a_live_bytea_is_mended_with_all_that_it_takes() -> None:
 
 
 @pytest.mark.parametrize("table", [None, THEIRS], ids=["unseen", "seen"])
-def test_another_contract_is_not_critical_and_no_column_of_ours_is_advised(table: OutboxTable | None) -> None:
+def test_another_contract_is_not_critical_and_no_column_of_ours_is_advised(
+    table: CapturedTable | None,
+) -> None:
     for found in check(FOREIGN, debezium=V370, postgres_major=18, table=table):
         assert "aggregate_id" not in found.remedy
         assert "occurred_at" not in found.remedy

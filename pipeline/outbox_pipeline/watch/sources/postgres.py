@@ -17,14 +17,14 @@ from outbox_pipeline.errors import Unreachable
 from outbox_pipeline.servers import trust
 from outbox_pipeline.watch.sample import (
     Holder,
-    Names,
-    OutboxTable,
+    OutboxSample,
     PostgresSample,
     Publication,
     Sender,
-    Server,
-    Settings,
+    ServerSample,
+    ServerSettings,
     Slot,
+    WatchedNames,
 )
 
 STATEMENT_TIMEOUT = "3s"
@@ -62,7 +62,7 @@ class PostgresSource:
     """
 
     def __init__(
-        self, connect: Callable[[], psycopg.Connection[Any]], names: Names, table: TableName
+        self, connect: Callable[[], psycopg.Connection[Any]], names: WatchedNames, table: TableName
     ) -> None:
         self._connect = connect
         self._table = table
@@ -170,14 +170,14 @@ def read(document: Mapping[str, Any], publication: Mapping[str, Any] | None) -> 
     )
 
 
-def _settings(raw: Mapping[str, tuple[str, str | None]]) -> Settings:
+def _settings(raw: Mapping[str, tuple[str, str | None]]) -> ServerSettings:
     def number(name: str) -> float:
         setting, unit = raw.get(name, ("0", None))
         return float(setting) * _UNITS.get(unit or "", 1) if float(setting) >= 0 else -1.0
 
     cap = number("max_slot_wal_keep_size")
     listed = raw.get("synchronized_standby_slots", ("", None))[0]
-    return Settings(
+    return ServerSettings(
         wal_level=raw["wal_level"][0],
         segment_bytes=int(number("wal_segment_size")),
         max_wal_bytes=int(number("max_wal_size")),
@@ -192,8 +192,8 @@ def _settings(raw: Mapping[str, tuple[str, str | None]]) -> Settings:
     )
 
 
-def _server(raw: Mapping[str, Any], settings: Settings) -> Server:
-    return Server(
+def _server(raw: Mapping[str, Any], settings: ServerSettings) -> ServerSample:
+    return ServerSample(
         version=raw["version"],
         system_identifier=raw["system_identifier"],
         timeline=raw["timeline"],
@@ -265,8 +265,8 @@ def _sender(raw: Mapping[str, Any]) -> Sender:
     )
 
 
-def _outbox(raw: Mapping[str, Any]) -> OutboxTable:
-    return OutboxTable(
+def _outbox(raw: Mapping[str, Any]) -> OutboxSample:
+    return OutboxSample(
         inserted=int(raw["inserted"] or 0),
         deleted=int(raw["deleted"] or 0),
         live=int(raw["live"] or 0),
