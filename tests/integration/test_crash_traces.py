@@ -102,7 +102,7 @@ def test_a_consumer_that_crashes(bench: Bench, tmp_path: Path) -> None:
     bench.send_many(3)
     process, log = start(tmp_path, "consume", "crashing_app:app", **bench.environ)
     until(lambda: len(bench.effects()) == 3, "three effects")
-    crash(process, log, "outbox_consumers/source.py")
+    crash(process, log, "outbox_consumers/loop/group_member.py")
 
 
 def test_a_worker_of_a_consumer_that_crashes(bench: Bench, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_worker_of_a_consumer_that_crashes(bench: Bench, tmp_path: Path) -> No
     bench.send_many(3)
     process, log = start(tmp_path, "consume", "crashing_app:app", "--workers", "2", **bench.environ)
     until(lambda: len(bench.effects()) == 3, "three effects")
-    crash_first_child(process, log, "outbox_consumers/source.py")
+    crash_first_child(process, log, "outbox_consumers/loop/group_member.py")
 
 
 def test_a_relay_that_crashes(relayed: Relayed, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_server_that_cannot_decode_is_left_untouched(
         assert problem in refused.value.problem
         assert remedy in refused.value.remedy
         with site.admin() as conn:
-            assert conn.execute("SELECT to_regclass('outbox')").fetchone() == (None,)
+            assert conn.execute("SELECT to_regclass('public.outbox')").fetchone() == (None,)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_session_that_locks_the_table_does_not_make_writers_queue(
     monkeypatch.setattr(provision.pipeline, "LOCK_TIMEOUT_SECONDS", 0.5)
     with place.admin() as conn:
         provision.apply_postgres(conn, place.definition)
-        conn.execute("DROP TRIGGER keep_copy_rows_apart ON outbox")
+        conn.execute("DROP TRIGGER keep_copy_rows_apart ON public.outbox")
         with place.database.connect() as other, other.transaction(force_rollback=True):
             other.execute("LOCK TABLE outbox IN SHARE MODE")
             with pytest.raises(Failed, match="another session holds a lock"):
