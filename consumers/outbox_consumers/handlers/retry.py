@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg.errors import PipelineAborted
 
+from outbox_connectors import backoff
 from outbox_consumers.errors import NotDelivered, ReadOnlyDatabase, UsageError
 
 # Errors that say nothing about the event. By SQLSTATE, since psycopg files 25P03 and 25P04 under
@@ -57,9 +58,9 @@ class RetryStrategy:
         """Say how long to wait after `attempts` failures. `chance` is a random number in [0, 1)."""
         seconds = self.wait + self.linear_wait * attempts
         if self.exponential_wait:
-            # 2 ** 1024 overflows; no wait that matters needs more than 60 doublings.
-            seconds += self.exponential_wait ** min(attempts, 60)
-        return min(seconds, self.max_wait) * (1 + self.jitter * (2 * chance - 1))
+            base = self.exponential_wait
+            seconds += backoff.delay(attempts, base, self.max_wait, factor=base)
+        return backoff.spread(min(seconds, self.max_wait), self.jitter, chance)
 
     def exhausted(self, attempts: int) -> bool:
         """Say whether no attempt is left."""

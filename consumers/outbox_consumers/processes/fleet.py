@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from typing import Final, TypeAlias
 
+from outbox_connectors import backoff
 from outbox_connectors.crash_trace import trace_crashes
 from outbox_connectors.errors import OutboxError
 from outbox_connectors.signals import STOP_SIGNALS, Stopping
@@ -60,7 +61,7 @@ class _Member:
     word: Connection | None = None  # what the process says before it gives up
     deaths: int = 0
     started: float = 0.0
-    pause: float = FIRST_PAUSE
+    quick_ends: int = 0  # in a row, since it last ran for HEALTHY_SECONDS
     again_at: float = 0.0
 
 
@@ -148,10 +149,11 @@ class Fleet:
         member.deaths += 1
         self._tell(member.name)
         lived = time.monotonic() - member.started
-        member.pause = FIRST_PAUSE if lived > HEALTHY_SECONDS else min(LONGEST_PAUSE, 2 * member.pause)
-        member.again_at = time.monotonic() + member.pause
+        member.quick_ends = 0 if lived > HEALTHY_SECONDS else member.quick_ends + 1
+        pause = backoff.delay(member.quick_ends + 1, FIRST_PAUSE, LONGEST_PAUSE)
+        member.again_at = time.monotonic() + pause
         manner = f"cannot work: {reason}" if reason else f"ended with {_manner(code)}"
-        log.error("%s %s; again in %.1f s", member.name, manner, member.pause)
+        log.error("%s %s; again in %.1f s", member.name, manner, pause)
 
     def _drain(self) -> None:
         """Ask all to finish what they are at; end those that take longer than the grace."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import requests
 from requests.auth import AuthBase, HTTPBasicAuth
 
+from outbox_connectors import backoff
 from outbox_connectors.definition import Connect, ConnectAuth
 from outbox_pipeline.errors import DefinitionError, Failed, Unreachable
 
@@ -194,10 +196,8 @@ def _without_credentials(split: SplitResult) -> str:
 
 def growing_delays() -> Iterator[float]:
     """Give the pauses between attempts: 0.1 s, doubling, at most 5 s."""
-    delay = FIRST_DELAY_SECONDS
-    while True:
-        yield delay
-        delay = min(delay * 2, LONGEST_DELAY_SECONDS)
+    for attempt in itertools.count(1):
+        yield backoff.delay(attempt, FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
 
 
 def _passing(answer: HttpAnswer) -> bool:

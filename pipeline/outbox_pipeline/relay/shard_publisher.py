@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from confluent_kafka import KafkaError
 
+from outbox_connectors import backoff
 from outbox_connectors.definition import Kafka
 from outbox_connectors.record import Record, Row, row_record
 from outbox_pipeline.relay.batches import Progress
@@ -47,8 +48,8 @@ class ShardPublisher:
 
     def pause(self, now: float) -> None:
         """Wait before the batch is sent again, longer each time."""
-        delay = min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(self.attempts, 12))
         self.attempts += 1
+        delay = backoff.delay(self.attempts, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
         self.phase, self.resume_at = Phase.PAUSING, now + delay
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from outbox_connectors import backoff
+
 FIRST_SECONDS: Final = 2.0
 LONGEST_SECONDS: Final = 60.0
 
@@ -14,13 +16,12 @@ class UnwritableTopics:
     """What is parked, until when, and for how long the next time."""
 
     _until: dict[str, float] = field(default_factory=dict)
-    _seconds: dict[str, float] = field(default_factory=dict)
+    _attempts: dict[str, int] = field(default_factory=dict)
 
     def park(self, aggregate_type: str, now: float) -> None:
         """Let the rows of a type wait, longer each time."""
-        seconds = min(LONGEST_SECONDS, self._seconds.get(aggregate_type, FIRST_SECONDS / 2) * 2)
-        self._seconds[aggregate_type] = seconds
-        self._until[aggregate_type] = now + seconds
+        attempt = self._attempts[aggregate_type] = self._attempts.get(aggregate_type, 0) + 1
+        self._until[aggregate_type] = now + backoff.delay(attempt, FIRST_SECONDS, LONGEST_SECONDS)
 
     def parked(self, now: float) -> tuple[str, ...]:
         """List the types that have to wait now."""

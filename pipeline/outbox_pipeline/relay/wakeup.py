@@ -7,6 +7,8 @@ import selectors
 from dataclasses import dataclass
 from typing import Any, Final
 
+from outbox_connectors import backoff
+
 SHORTEST_SECONDS: Final = 0.005
 LONGEST_SECONDS: Final = 2.0
 GROWTH: Final = 1.5
@@ -18,14 +20,16 @@ class PollingDelay:
 
     longest: float = LONGEST_SECONDS
     seconds: float = SHORTEST_SECONDS
+    _misses: int = 0
 
     def found(self) -> None:
         """Begin again with short waits."""
-        self.seconds = SHORTEST_SECONDS
+        self.seconds, self._misses = SHORTEST_SECONDS, 0
 
     def missed(self) -> None:
         """Wait longer next time."""
-        self.seconds = min(self.longest, self.seconds * GROWTH)
+        self._misses += 1
+        self.seconds = backoff.delay(self._misses + 1, SHORTEST_SECONDS, self.longest, factor=GROWTH)
 
 
 class Waiter:

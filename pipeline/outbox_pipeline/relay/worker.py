@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import psycopg
 
+from outbox_connectors import backoff
 from outbox_connectors.definition import Definition
 from outbox_pipeline.errors import Failed, Unreachable
 from outbox_pipeline.ids import publisher
@@ -38,7 +39,9 @@ from outbox_pipeline.servers import postgres
 LOOK_SECONDS: Final = 2.5  # between two looks at the other workers
 START_SECONDS: Final = 5.0  # in which the workers that are to come are counted as there
 GRACE_SECONDS: Final = 15.0  # that batches on their way have when the worker is told to stop
+FIRST_BACKOFF_SECONDS: Final = 0.1
 LONGEST_BACKOFF_SECONDS: Final = 10.0
+BACKOFF_JITTER: Final = 0.3
 LIFT_SECONDS: Final = 1.0  # between two looks for the lowest rows of our shards, and
 LIFT_ROWS: Final = 500  # what has to be published between them
 
@@ -126,11 +129,17 @@ class RelayWorker:
         if failures == 0:
             self._say(" ".join(why.split()))
         self._waiter.watch(None)
-        delay = min(LONGEST_BACKOFF_SECONDS, 0.1 * 2.0**failures)
-        deadline = self._clock() + delay * self._rng.uniform(0.7, 1.3)
+        failures += 1
+        deadline = self._clock() + backoff.delay(
+            failures,
+            FIRST_BACKOFF_SECONDS,
+            LONGEST_BACKOFF_SECONDS,
+            jitter=BACKOFF_JITTER,
+            random=self._rng.random(),
+        )
         while not self._stop.is_set() and (left := deadline - self._clock()) > 0:
             self._waiter.wait(left)
-        return min(failures + 1, 20)
+        return failures
 
     def _abandon(self) -> None:
         """Let go of every shard: the session that held their locks is gone or about to go."""

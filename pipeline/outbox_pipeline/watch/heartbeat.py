@@ -15,6 +15,8 @@ from typing import Any
 
 import psycopg
 
+from outbox_connectors import backoff
+from outbox_pipeline import lsn, slots
 from outbox_pipeline.errors import Unreachable
 from outbox_pipeline.servers import logical_messages, lsn, slots
 
@@ -35,7 +37,7 @@ class Ticks:
 def pause_after(failures: int, interval_seconds: float) -> float:
     """Say how long to wait after this many failures in a row: doubling, never longer than a tick or 30 s."""
     longest = min(LONGEST_PAUSE_SECONDS, max(interval_seconds, FIRST_PAUSE_SECONDS))
-    return min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 16), longest)
+    return backoff.delay(failures, FIRST_PAUSE_SECONDS, longest)
 
 
 def next_due(due: float, now: float, interval_seconds: float) -> float:
