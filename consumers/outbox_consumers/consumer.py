@@ -38,9 +38,9 @@ from outbox_consumers.handlers.routes import (
     Stale,
     Unknown,
     Untyped,
+    Upcast,
 )
 from outbox_consumers.handlers.session import ConsumerSession, Database, located
-from outbox_consumers.handlers.upcasts import Upcast
 from outbox_consumers.identity import ID_HEADER, TYPE_HEADER, IdentityRules
 from outbox_consumers.inbox import retention
 from outbox_consumers.inbox.claims import DEFAULT_TABLE, Inbox

@@ -28,7 +28,6 @@ import psycopg
 from outbox_consumers import application
 from outbox_consumers.durable import DurableInbox
 from outbox_consumers.durable.queue import Queue
-from outbox_consumers.durable.routes import JobRoute
 from outbox_consumers.durable.worker import JobWorker
 from outbox_consumers.failures.dead_letter import DeadLetters
 from outbox_consumers.failures.parked import Parked
@@ -56,7 +55,7 @@ STEPS: Final[Mapping[str, tuple[type, str, str]]] = {
 # The same for a worker of a durable inbox.
 JOB_STEPS: Final[Mapping[str, tuple[type, str, str]]] = {
     "job taken": (JobWorker, "_take", "after"),
-    "job worked": (JobRoute, "call", "after"),
+    "job worked": (JobWorker, "_call_handler", "after"),
     "job postponed": (Queue, "fail", "after"),
     "job dead": (Queue, "bury", "after"),
     "job about to commit": (Queue, "finish", "after"),

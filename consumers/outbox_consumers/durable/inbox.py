@@ -25,7 +25,6 @@ from outbox_consumers.durable.counts import Count
 from outbox_consumers.durable.health import MonitoredWorker
 from outbox_consumers.durable.jobs import Job, JobWriter, missing
 from outbox_consumers.durable.lease import Lease, LeaseRenewal
-from outbox_consumers.durable.routes import DEFAULT_ATTEMPTS, Handler, JobRoute, JobRoutes
 from outbox_consumers.durable.session import WorkerSession
 from outbox_consumers.durable.worker import JobWorker, WorkerSettings
 from outbox_consumers.errors import UsageError
@@ -34,9 +33,18 @@ from outbox_consumers.failures import dead_jobs
 from outbox_consumers.failures.dead_jobs import DeadJob
 from outbox_consumers.failures.dead_letter import DeadLetterFilter
 from outbox_consumers.handlers.retry import RetryStrategy
-from outbox_consumers.handlers.routes import Stale, Unknown, Untyped
+from outbox_consumers.handlers.routes import (
+    DEFAULT_JOB_ATTEMPTS,
+    AsyncHandler,
+    Handler,
+    Route,
+    Routes,
+    Stale,
+    Unknown,
+    Untyped,
+    Upcast,
+)
 from outbox_consumers.handlers.session import Database, located
-from outbox_consumers.handlers.upcasts import Upcast
 from outbox_consumers.identity import ID_HEADER, TYPE_HEADER
 from outbox_consumers.inbox import job_tables
 from outbox_consumers.inbox.claims import DEFAULT_TABLE, claim, cursor_of
@@ -44,7 +52,7 @@ from outbox_consumers.loop.kafka_settings import Start
 from outbox_consumers.loop.outage import Clock
 from outbox_consumers.processes.fleet import Address, Fleet, Role
 
-H = TypeVar("H", bound=Handler)
+H = TypeVar("H", bound=Handler | AsyncHandler)
 U = TypeVar("U", bound=Upcast)
 
 
@@ -116,7 +124,7 @@ class DurableInbox:
         self._grace = grace
         self._keep = keep
         self._database = Database(Secret(dsn), name, table, lock_timeout, idle_timeout=0)
-        self._routes = JobRoutes()
+        self._routes = Routes()
         self._putting = JobWriter(name, table, notify)
         self._outside = Clock(time.monotonic, time.sleep, random.random)
         self._stop = threading.Event()
@@ -159,9 +167,17 @@ class DurableInbox:
 
         def register(function: H) -> H:
             given = self._retry.max_attempts if max_attempts is None else max_attempts
-            attempts = DEFAULT_ATTEMPTS if given is None else given
-            upcasts = self._routes.upcasts.of(event_type)
-            self._routes.add(event_type, JobRoute(function, attempts, timeout, together, version, upcasts))
+            attempts = DEFAULT_JOB_ATTEMPTS if given is None else given
+            self._routes.add(
+                Route(
+                    event_type,
+                    function,
+                    version=version,
+                    max_attempts=attempts,
+                    timeout=timeout,
+                    together=together,
+                )
+            )
             if self._receiver is not None:
                 self._receive_too(self._receiver, event_type)
             return function
@@ -294,13 +310,13 @@ class DurableInbox:
         )
         return JobWorker(name, settings, self._traced_routes(), self.counters, self._outside)
 
-    def _traced_routes(self) -> JobRoutes:
+    def _traced_routes(self) -> Routes:
         """Put spans around the handlers when the application has set up OpenTelemetry."""
         if "opentelemetry.trace" not in sys.modules:
             return self._routes
         from outbox_consumers.handlers import tracing  # an extra, of no cost where nobody uses it
 
-        wrap = tracing.around_jobs(self.name)
+        wrap = tracing.around(self.name)
         return self._routes if wrap is None else self._routes.wrapped(wrap)
 
     def _expire(self, name: str) -> None:

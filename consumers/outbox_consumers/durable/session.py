@@ -6,7 +6,7 @@ transaction that would hold back vacuum or be ended by an idle time-out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,6 +31,14 @@ class LazyConnection(HandlerConnection):
         """Begin the transaction now, if it has not begun."""
         if self.pgconn.transaction_status == Status.IDLE:
             psycopg.Cursor(self).execute("SELECT")
+
+    def wait_for(self, function: Callable[..., Coroutine[Any, Any, object]], argument: object) -> object:
+        """Call an asynchronous handler with an AsyncConnection in the job's transaction, until it ends.
+
+        The transaction begins before: otherwise `async with conn.transaction()` would commit at its end.
+        """
+        self.begin()
+        return super().wait_for(function, argument)
 
     @contextmanager
     def transaction(

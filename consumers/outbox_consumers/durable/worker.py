@@ -28,12 +28,12 @@ from outbox_consumers.durable.in_progress import JobsInProgress, Running
 from outbox_consumers.durable.jobs import Leased, missing
 from outbox_consumers.durable.lease import Lease, LeaseRenewal
 from outbox_consumers.durable.queue import Queue
-from outbox_consumers.durable.routes import JobRoute, JobRoutes
 from outbox_consumers.durable.session import LazyConnection, WorkerSession
 from outbox_consumers.errors import ReadOnlyDatabase, Reject, Skip
 from outbox_consumers.event import about
 from outbox_consumers.failures.dead_letter import describe, storable
 from outbox_consumers.handlers.retry import TRANSIENT, RetryStrategy, is_transient
+from outbox_consumers.handlers.routes import Route, Routes
 from outbox_consumers.handlers.session import Database, Status
 from outbox_consumers.inbox import job_tables
 from outbox_consumers.inbox.claims import cursor_of
@@ -64,7 +64,7 @@ class JobWorker:
     """One run of a worker, in one thread beside that of its lease."""
 
     def __init__(
-        self, name: str, settings: WorkerSettings, routes: JobRoutes, counters: WorkCounters, outside: Clock
+        self, name: str, settings: WorkerSettings, routes: Routes, counters: WorkCounters, outside: Clock
     ) -> None:
         database = settings.database
         self._name = name
@@ -198,7 +198,7 @@ class JobWorker:
             self._alone(job, route)
 
     @contextmanager
-    def _at_work(self, job: Leased, route: JobRoute) -> Iterator[LazyConnection]:
+    def _at_work(self, job: Leased, route: Route) -> Iterator[LazyConnection]:
         """Let the other thread know what is at work, and learn how long such jobs take."""
         conn, begun = self._session.connection(), self._outside.clock()
         self._hand.begin(Running(job, begun, route.timeout, route.max_attempts))
@@ -206,9 +206,13 @@ class JobWorker:
             yield conn
         finally:
             self._hand.end()
-            route.took(self._outside.clock() - begun)
+            route.note_duration(self._outside.clock() - begun)
 
-    def _together(self, job: Leased, route: JobRoute) -> None:
+    def _call_handler(self, conn: LazyConnection, job: Leased, route: Route) -> None:
+        job.event._route = route
+        route.call(conn, job.event)
+
+    def _together(self, job: Leased, route: Route) -> None:
         """Call a quick handler in the transaction of others. When it fails, each is called again alone."""
         self._flush_handled()
         if not self._group:
@@ -217,7 +221,7 @@ class JobWorker:
         failed = True
         try:
             with self._at_work(job, route) as conn, suppress(Skip):
-                route.call(conn, job.event)
+                self._call_handler(conn, job, route)
             failed = self._session.status() == Status.INERROR
         except Exception as error:
             log.info("%r failed among others: %s", job.event, describe(error))
@@ -289,12 +293,12 @@ class JobWorker:
                 return
             self._alone(job, route)
 
-    def _alone(self, job: Leased, route: JobRoute) -> None:
+    def _alone(self, job: Leased, route: Route) -> None:
         """Call a handler in a transaction of its own, so that an error is its own."""
         try:
             with self._at_work(job, route) as conn:
                 try:
-                    route.call(conn, job.event)
+                    self._call_handler(conn, job, route)
                 except Skip:
                     if self._session.status() == Status.INERROR:
                         self._session.rollback()
@@ -317,7 +321,7 @@ class JobWorker:
             self._give_back([job])
             raise
 
-    def _failed(self, job: Leased, route: JobRoute, error: Exception) -> None:
+    def _failed(self, job: Leased, route: Route, error: Exception) -> None:
         """Let a job be tried again, or give it up. An unknown outcome of COMMIT is resolved here as well.
 
         If the transaction was committed after all, the job is gone and these statements find nothing.

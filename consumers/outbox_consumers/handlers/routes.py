@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -13,52 +14,84 @@ from outbox_consumers.errors import Reject, UnknownEventType, UsageError
 from outbox_consumers.event import Event
 from outbox_consumers.handlers.connection import HandlerConnection
 from outbox_consumers.handlers.retry import RetryStrategy
-from outbox_consumers.handlers.upcasts import Upcast, Upcasts
 
 Handler: TypeAlias = Callable[[Connection[Any], Event], object]
 CursorHandler: TypeAlias = Callable[[Cursor[Any], Event], object]
 BatchHandler: TypeAlias = Callable[[Connection[Any], Sequence[Event]], object]
 AsyncHandler: TypeAlias = Callable[[AsyncConnection[Any], Event], Awaitable[object]]
 AsyncBatchHandler: TypeAlias = Callable[[AsyncConnection[Any], Sequence[Event]], Awaitable[object]]
+Upcast: TypeAlias = Callable[[Any], Any]
 OnFailure: TypeAlias = Literal["block", "park", "dead_letter", "stop"]
 Unknown: TypeAlias = Literal["skip", "dead_letter", "fail"]
 Stale: TypeAlias = Literal["dead_letter", "process", "skip"]
 Untyped: TypeAlias = Literal["stop", "skip", "dead_letter"]
 
-# For handlers that give up at some time but do not say when.
+# For handlers whose attempts are limited, where no number is given.
 DEFAULT_ATTEMPTS: Final = 5
+DEFAULT_JOB_ATTEMPTS: Final = 10
+
+_NOT_CALLED: Final = float("inf")
 
 
 @dataclass(slots=True)
 class Route:
-    """A handler and how it wants to be called. `batch_of` 0: one call per event."""
+    """The handler of an event type, and how it is called, by a Consumer or by a worker of a DurableInbox."""
 
     event_type: str
     function: Callable[[Any, Any], object]
-    batch_of: int
-    pipeline: bool
+    # Used by a Consumer.
+    batch_of: int = 0  # maximum number of events per call; 0: the function takes one event, not a list
+    pipeline: bool = False
     on_failure: OnFailure = "block"
-    cursor: bool = False  # the function wants a cursor, not a connection
-    version: int | None = None  # of the payload that the handler wants; None: whatever comes
+    cursor: bool = False  # the function takes a cursor, not a connection
+    # Used by both.
+    version: int | None = None  # of the payload that the function takes; None: any
     upcasts: Mapping[int, Upcast] = field(default_factory=dict)  # by the version they start from
+    # Used by a worker of a DurableInbox.
+    max_attempts: int = DEFAULT_JOB_ATTEMPTS
+    timeout: float | None = None  # seconds for one call
+    together: bool = False  # quick calls may share a transaction
+    seconds: float = _NOT_CALLED  # estimated duration of a call
 
     def call(self, conn: Connection[Any], event: Event) -> None:
-        """Hand one event to the handler."""
+        """Call the handler with one event."""
         self.function(conn, [event] if self.batch_of else event)
 
+    def note_duration(self, seconds: float) -> None:
+        """Update the estimated duration: a longer call counts at once, a shorter one lowers it by 10 %."""
+        self.seconds = seconds if self.seconds == _NOT_CALLED else max(seconds, 0.9 * self.seconds)
+
     def gives_up(self, attempts: int, retry: RetryStrategy) -> bool:
-        """Say whether the event has been tried often enough."""
+        """Return whether a Consumer makes no further attempt after `attempts` failed ones."""
         if self.on_failure in ("dead_letter", "stop") and retry.max_attempts is None:
             return attempts >= DEFAULT_ATTEMPTS
         return self.on_failure != "block" and retry.exhausted(attempts)
 
 
-class Routes:
-    """The handlers of one consumer by event type.
+class Upcasts:
+    """The upcasts of one application by event type: each turns a payload into one of the next version."""
 
-    `fallback` takes the types that have none, `untyped` the records without a type, `stale` the events
-    from before the inbox's window; without one they are skipped. `stops_untyped` says that records
-    without a type may not be skipped before there was one with a type.
+    def __init__(self) -> None:
+        self._by_type: dict[str, dict[int, Upcast]] = {}
+
+    def add(self, event_type: str, from_version: int, function: Upcast) -> None:
+        """Register an upcast. Raises UsageError for a second one from the same version."""
+        registered = self._by_type.setdefault(event_type, {})
+        if from_version in registered:
+            raise UsageError(f"two upcasts of {event_type} from version {from_version}")
+        registered[from_version] = function
+
+    def of(self, event_type: str) -> Mapping[int, Upcast]:
+        """Return a live view on the upcasts of an event type: it shows those added later, too."""
+        return self._by_type.setdefault(event_type, {})
+
+
+class Routes:
+    """The handlers of one Consumer or DurableInbox by event type, and the upcasts of their payloads.
+
+    `fallback` handles the event types without a handler, `untyped` the records without a type, `stale` the
+    events from before the inbox's window; where one is None, such events are skipped. `stops_untyped`: a
+    record without a type stops the consumer until a record with a type has been read.
     """
 
     def __init__(
@@ -80,16 +113,20 @@ class Routes:
         self.stale = _REJECT_STALE if stale == "dead_letter" else None
 
     def add(self, route: Route) -> None:
-        """Register a handler, asynchronous or not.
+        """Register a handler, a function or a coroutine function.
 
-        Raises UsageError for a wrong signature or a type that has one already.
+        Raises UsageError for a wrong signature or option, and for a second handler of an event type.
         """
         if not route.event_type:
-            raise UsageError("a handler needs an event type", remedy='write @app.handler("OrderPlaced")')
+            raise UsageError("a handler needs an event type", remedy='write handler("OrderPlaced")')
         if route.on_failure not in get_args(OnFailure):
             choices = ", ".join(get_args(OnFailure))
             raise UsageError(f"on_failure={route.on_failure!r}", remedy=f"say one of {choices}")
-        check_signature(route.function, "events" if route.batch_of else "event")
+        if route.max_attempts < 1:
+            raise UsageError(f"max_attempts={route.max_attempts}: at least one attempt is made")
+        if route.timeout is not None and route.timeout <= 0:
+            raise UsageError(f"timeout={route.timeout}: must be more than 0 seconds")
+        _check_signature(route.function, "events" if route.batch_of else "event")
         if route.cursor and inspect.iscoroutinefunction(route.function):
             raise UsageError("cursor=True is for handlers that are not asynchronous", remedy="leave it out")
         if route.cursor:
@@ -103,14 +140,13 @@ class Routes:
         self.by_type[key] = route
 
     def wrapped(self, wrap: Callable[[Route], Route]) -> Routes:
-        """Give the same routes with something around each handler."""
-        copy = Routes.__new__(Routes)
-        copy.__dict__.update(vars(self))
-        copy.by_type = {key: wrap(route) for key, route in self.by_type.items()}
-        return copy
+        """Return a copy in which every handler's route is replaced by `wrap(route)`."""
+        copied = copy(self)
+        copied.by_type = {key: wrap(route) for key, route in self.by_type.items()}
+        return copied
 
     def find(self, event_type: bytes | None) -> Route | None:
-        """Find the handler of an event type as it stands in the record's header."""
+        """Return the handler of an event type, given as the bytes of its header."""
         return self.by_type.get(event_type, self.fallback)
 
 
@@ -149,15 +185,15 @@ def _reject_stale(conn: Connection[Any], event: Event) -> None:
     raise Reject("older than the inbox remembers: nobody knows whether it was handled")
 
 
-_REJECT_UNKNOWN: Final = Route("", _reject_unknown, 0, False)
-_REJECT_UNTYPED: Final = Route("", _reject_untyped, 0, False)
-_FAIL_UNKNOWN: Final = Route("", _fail_unknown, 0, False)
-_REJECT_STALE: Final = Route("", _reject_stale, 0, False)
-REJECT_UNREADABLE: Final = Route("", _reject_unreadable, 0, False)
+_REJECT_UNKNOWN: Final = Route("", _reject_unknown)
+_REJECT_UNTYPED: Final = Route("", _reject_untyped)
+_FAIL_UNKNOWN: Final = Route("", _fail_unknown)
+_REJECT_STALE: Final = Route("", _reject_stale)
+REJECT_UNREADABLE: Final = Route("", _reject_unreadable)
 
 
-def check_signature(function: Callable[..., object], second: str) -> None:
-    """Raise UsageError unless the function can be called with (conn, event)."""
+def _check_signature(function: Callable[..., object], second: str) -> None:
+    """Raise UsageError unless the function can be called with two arguments, `conn` and `second`."""
     name = getattr(function, "__name__", repr(function))
     if not callable(function):
         raise UsageError(f"{name} is not a function")

@@ -1,15 +1,14 @@
-"""A span around each handler, whose parent is the trace that wrote the event. Needs the extra `otel`.
+"""A span around each handler call, whose parent is the span that wrote the event. Needs the extra `otel`.
 
-The consumer imports this module only when its application has imported OpenTelemetry: without it a handler is
-called exactly as it stands. Names follow OpenTelemetry's semantic conventions for messaging.
+The consumer imports this module only when its application has imported OpenTelemetry; without it handlers
+are called directly. Names follow OpenTelemetry's semantic conventions for messaging.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -33,61 +32,44 @@ _OPERATION = {"messaging.operation.name": "process", "messaging.operation.type":
 _propagator = TraceContextTextMapPropagator()
 
 
-def around(consumer: str, group: str) -> Wrap | None:
-    """Give what puts a span around a route's handler; None where no tracer provider is set to see it."""
-    tracer = _tracer()
-    return None if tracer is None else functools.partial(_traced, tracer, consumer, group)
+def around(consumer: str, group: str | None = None) -> Wrap | None:
+    """Return a function that adds a span to a route's handler; None when no tracer provider is set.
 
-
-def around_jobs(consumer: str) -> Callable[[str, Handler], Handler] | None:
-    """Give what puts a span around the handler of a type of job; None where no tracer provider is set."""
-    tracer = _tracer()
-    if tracer is None:
-        return None
-    return lambda event_type, function: _around_one(
-        tracer, event_type, {"outbox.consumer": consumer}, function
-    )
-
-
-def _tracer() -> Tracer | None:
+    `group` is the consumer group; None for the workers of a durable inbox.
+    """
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return None
-    return trace.get_tracer("outbox_consumers")
+    attributes: Attributes = {"outbox.consumer": consumer}
+    if group is not None:
+        attributes["messaging.consumer.group.name"] = group
+    return functools.partial(_traced, trace.get_tracer("outbox_consumers"), attributes)
 
 
-def _traced(tracer: Tracer, consumer: str, group: str, route: Route) -> Route:
-    """Give a route whose handler runs in a span of its own."""
-    attributes = {"messaging.consumer.group.name": group, "outbox.consumer": consumer}
-    put = _around_many if route.batch_of else _around_one
-    return replace(route, function=put(tracer, route.event_type, attributes, route.function))
+def _traced(tracer: Tracer, attributes: Attributes, route: Route) -> Route:
+    """Return the route with a span around each call of its handler."""
+    wrap = _around_batch if route.batch_of else _around_event
+    return replace(route, function=wrap(tracer, route.event_type, attributes, route.function))
 
 
-def _around_one(tracer: Tracer, event_type: str, attributes: Attributes, function: Handler) -> Handler:
-    """Give a handler that runs in a span, a child of its event's; an asynchronous one stays asynchronous."""
+def _around_event(tracer: Tracer, event_type: str, attributes: Attributes, function: Handler) -> Handler:
+    """Return a handler that runs in a span, a child of the span in which its event was written."""
 
-    def span(event: Event) -> AbstractContextManager[None]:
-        return _span(tracer, event_type, attributes | _about(event), parent=_context(event))
-
-    def one(conn: Any, event: Event) -> object:
-        with span(event):
+    def handle(conn: Any, event: Event) -> object:
+        with _span(tracer, event_type, attributes | _about(event), parent=_context(event)):
             return function(conn, event)
 
-    async def one_async(conn: Any, event: Event) -> object:
-        with span(event):
-            return await function(conn, event)
-
-    return one_async if inspect.iscoroutinefunction(function) else one
+    return handle
 
 
-def _around_many(tracer: Tracer, event_type: str, attributes: Attributes, function: Handler) -> Handler:
-    """Give a batch handler that runs in a span with links to the traces of all its events."""
+def _around_batch(tracer: Tracer, event_type: str, attributes: Attributes, function: Handler) -> Handler:
+    """Return a batch handler that runs in a span with links to the traces of all its events."""
 
-    def many(conn: Any, events: Sequence[Event]) -> object:
+    def handle(conn: Any, events: Sequence[Event]) -> object:
         about = {**_KAFKA, "messaging.batch.message_count": len(events)}
         with _span(tracer, event_type, attributes | about, links=events):
             return function(conn, events)
 
-    return many
+    return handle
 
 
 @contextmanager
@@ -121,7 +103,7 @@ def _span(
 
 
 def _context(event: Event) -> Context:
-    """Read the trace that the event's writer was in; an empty context when it was in none."""
+    """Read the trace context that the event's writer stored in its headers; empty without one."""
     found = event.record_headers
     values = {name: header_value(found, name, place) for name, place in _CONTEXT_HEADERS.items()}
     carrier = {name: value.decode(errors="replace") for name, value in values.items() if value}
@@ -129,7 +111,7 @@ def _context(event: Event) -> Context:
 
 
 def _about(event: Event) -> Attributes:
-    """Describe an event. A job that was put in without Kafka has no place there."""
+    """Return the span attributes of an event. A job that did not come from Kafka has no topic."""
     topic, partition, offset = event.position
     kind = event.raw_type or b""
     about = {

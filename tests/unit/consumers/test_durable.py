@@ -15,8 +15,8 @@ from outbox_consumers.durable import DurableInbox, Job
 from outbox_consumers.durable.in_progress import JobsInProgress, Running
 from outbox_consumers.durable.jobs import Leased, columns, queue_of
 from outbox_consumers.durable.key_order import places
-from outbox_consumers.durable.routes import JobRoute
 from outbox_consumers.errors import UsageError
+from outbox_consumers.handlers.routes import Route
 from outbox_consumers.inbox import job_tables
 
 
@@ -140,16 +140,16 @@ def test_what_is_handled_is_ended_once() -> None:
 
 
 def test_a_slow_call_is_remembered_for_a_while() -> None:
-    route = JobRoute(print, 3, None)
+    route = Route("Work", print)
     assert route.seconds == float("inf")
-    route.took(0.001)
+    route.note_duration(0.001)
     assert route.seconds == 0.001
-    route.took(1.0)
+    route.note_duration(1.0)
     for _ in range(40):
-        route.took(0.001)
+        route.note_duration(0.001)
         assert route.seconds > 0.01
     for _ in range(40):
-        route.took(0.001)
+        route.note_duration(0.001)
     assert route.seconds == 0.001
 
 
