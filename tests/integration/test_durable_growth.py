@@ -16,7 +16,7 @@ pytestmark = pytest.mark.stack
 
 BATCH = 50
 TAKES = 30
-STATEMENTS = ("durable_read_new", "durable_wake", "durable_take")
+STATEMENTS = ("durable_read_new", "durable_make_due_ready", "durable_take")
 MOST = sized(50_000, 1_000_000)
 # Rows of each shape, as receiving, sorting and failing leave them behind.
 FILL = """

@@ -324,7 +324,9 @@ class DurableInbox:
         session = WorkerSession(self._database)
         try:
             values = {"consumer": self.name, "name": name}
-            cursor_of(session.connection()).execute(job_tables.compose("durable_expire", self._table), values)
+            cursor_of(session.connection()).execute(
+                job_tables.compose("durable_expire_lease", self._table), values
+            )
             session.commit()
         finally:
             session.close()
@@ -372,7 +374,7 @@ class DurableInbox:
         Reads every waiting row. Nothing but deleting or changing rows by hand makes it necessary.
         """
         count = cursor_of(conn).execute(
-            job_tables.compose("durable_mend", self._table), {"consumer": self.name}, prepare=False
+            job_tables.compose("durable_repair_queues", self._table), {"consumer": self.name}, prepare=False
         )
         self._putting.wake(conn)
         return count.rowcount

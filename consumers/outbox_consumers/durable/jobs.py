@@ -113,7 +113,7 @@ class JobWriter:
         self._consumer = consumer
         self._table = table
         self._channel = job_tables.channel(table, consumer)
-        self._put = job_tables.compose("durable_put", table)
+        self._put = job_tables.compose("durable_enqueue", table)
         self._notify = job_tables.compose("durable_notify", table)
 
     def put(

@@ -57,8 +57,8 @@ class KeyQueues:
         self._consumer = consumer
         self._read_new = job_tables.compose("durable_read_new", table)
         self._find_heads = job_tables.compose("durable_find_heads", table)
-        self._hold_heads = job_tables.compose("durable_hold_heads", table)
-        self._let_wait = job_tables.compose("durable_let_wait", table)
+        self._hold_heads = job_tables.compose("durable_lock_heads", table)
+        self._let_wait = job_tables.compose("durable_set_waiting", table)
         self._make_heads = job_tables.compose("durable_make_heads", table)
         self._advance = job_tables.compose("durable_advance", table)
 

@@ -70,8 +70,8 @@ class LeaseRenewal:
         self._counters = counters
         self._clock = clock
         self._heartbeat = job_tables.compose("durable_heartbeat", table)
-        self._remove_dead = job_tables.compose("durable_remove_dead", table)
-        self._rescue = job_tables.compose("durable_rescue", table)
+        self._remove_dead = job_tables.compose("durable_remove_expired_workers", table)
+        self._rescue = job_tables.compose("durable_requeue", table)
         self._channel = job_tables.channel(table, self._consumer)
         self._thread = threading.Thread(target=self._run, name="outbox lease", daemon=True)
         self._stopped = threading.Event()

@@ -33,12 +33,12 @@ class Queue:
         self._consumer = consumer
         self._keep = keep
         self._lock_sorting = job_tables.compose("durable_lock_sorting", table)
-        self._wake = job_tables.compose("durable_wake", table)
+        self._wake = job_tables.compose("durable_make_due_ready", table)
         self._take = job_tables.compose("durable_take", table)
         self._finish = job_tables.compose("durable_finish_keeping" if keep else "durable_finish", table)
         self._give_back = job_tables.compose("durable_give_back", table)
         self._fail = job_tables.compose("durable_fail", table)
-        self._bury = job_tables.compose("durable_bury", table)
+        self._bury = job_tables.compose("durable_mark_dead", table)
         self._lines = KeyQueues(consumer, table)
         self._purge = job_tables.compose("durable_purge", table)
         self._lock_name = f"{table}/{consumer}"

@@ -77,7 +77,7 @@ class JobWorker:
         self._hand = JobsInProgress()
         self.pulse = LeaseRenewal(database, settings.lease, self._hand, self._queue, counters, outside.clock)
         self._register = job_tables.compose("durable_register", database.table)
-        self._leave = job_tables.compose("durable_leave", database.table)
+        self._leave = job_tables.compose("durable_unregister", database.table)
         self._worker = self._former = 0  # the latter until it is known to be removed
         self._registered: LazyConnection | None = None
         self._group: list[Leased] = []  # handled in the open transaction of quick handlers
