@@ -26,7 +26,7 @@ from outbox_consumers import Event, RetryStrategy
 from outbox_consumers.durable import DurableInbox, Job, steps
 from outbox_consumers.durable.jobs import JobWriter
 from outbox_consumers.durable.lease import LeaseRenewal
-from outbox_consumers.durable.queue import Queue
+from outbox_consumers.durable.queue import JobQueue
 from outbox_consumers.durable.session import WorkerSession
 from outbox_consumers.durable.worker import JobWorker
 from outbox_consumers.handlers.session import ConsumerSession
@@ -120,7 +120,7 @@ class Lab:
         process.start()
         return Child(process, log)
 
-    def bury(self) -> None:
+    def expire_leases(self) -> None:
         """Declare every worker dead, as the parent of killed ones does: nobody waits for their leases."""
         self.run("UPDATE inbox_worker SET alive_until = '-infinity'")
 
@@ -310,12 +310,12 @@ def arm(fuse: Fuse) -> None:
         if result:
             fuse.after("take")
 
-    tap(Queue, "finish", finished)
-    tap(Queue, "fail", lambda self, result: fuse.after("fail"))
+    tap(JobQueue, "finish", finished)
+    tap(JobQueue, "fail", lambda self, result: fuse.after("fail"))
     tap(WorkerSession, "commit", committed)
     tap(JobWorker, "_take", taken)
     tap(JobWorker, "_flush_handled", lambda self, result: fuse.after("flush"))
-    tap(JobWriter, "put", lambda self, result: fuse.after("put"))
+    tap(JobWriter, "enqueue", lambda self, result: fuse.after("enqueue"))
     tap(ConsumerSession, "commit", lambda self, result: fuse.after("received"))
     tap(GroupMember, "store", lambda self, result: fuse.after("store"))
 

@@ -27,7 +27,7 @@ import psycopg
 
 from outbox_consumers import application
 from outbox_consumers.durable import DurableInbox
-from outbox_consumers.durable.queue import Queue
+from outbox_consumers.durable.queue import JobQueue
 from outbox_consumers.durable.worker import JobWorker
 from outbox_consumers.failures.dead_letter import DeadLetters
 from outbox_consumers.failures.parked import Parked
@@ -56,9 +56,9 @@ STEPS: Final[Mapping[str, tuple[type, str, str]]] = {
 JOB_STEPS: Final[Mapping[str, tuple[type, str, str]]] = {
     "job taken": (JobWorker, "_take", "after"),
     "job worked": (JobWorker, "_call_handler", "after"),
-    "job postponed": (Queue, "fail", "after"),
-    "job dead": (Queue, "bury", "after"),
-    "job about to commit": (Queue, "finish", "after"),
+    "job postponed": (JobQueue, "fail", "after"),
+    "job dead": (JobQueue, "mark_dead", "after"),
+    "job about to commit": (JobQueue, "finish", "after"),
     "job committed": (JobWorker, "_adapt", "before"),
 }
 _MAY_BE_EMPTY: Final = ("_take", "fetch")  # and is no step then

@@ -22,7 +22,7 @@ from benchmarks.rounds import Log, rotated
 from benchmarks.servers import Servers
 from outbox_consumers import Event
 from outbox_consumers.durable import DurableInbox, Job, steps
-from outbox_consumers.durable.queue import Queue
+from outbox_consumers.durable.queue import JobQueue
 from outbox_consumers.inbox import schema
 
 DATABASE = "billing"
@@ -115,7 +115,7 @@ def _batches(conn: psycopg.Connection[Any], batches: int = 200, size: int = 50) 
     _fill(conn, batches * size)
     conn.execute("VACUUM ANALYZE inbox_job")
     conn.execute("CHECKPOINT")
-    queue = Queue("bench", "inbox", 0)
+    queue = JobQueue("bench", "inbox", 0)
     [(worker,)] = conn.execute(
         "INSERT INTO inbox_worker (consumer, name, alive_until, backend)"
         " VALUES ('bench', 'bench', 'infinity', 0) RETURNING id"
@@ -124,8 +124,8 @@ def _batches(conn: psycopg.Connection[Any], batches: int = 200, size: int = 50) 
     for _ in range(batches):
         begun = time.perf_counter()
         with conn.transaction():
-            queue.sort(conn)
-            queue.wake(conn)
+            queue.sort_new(conn)
+            queue.activate_due(conn)
             jobs = queue.take(conn, worker, size)
         with conn.transaction():
             queue.finish(conn, worker, jobs)

@@ -25,7 +25,7 @@ def test_killed_after_every_step(lab: Lab, step: str, together: bool) -> None:
     for times in (1, 3, 2):
         dying = lab.worker(step=step, times=times, failing=True, together=together)
         assert dying.ends() == -signal.SIGKILL, dying.said()
-        lab.bury()
+        lab.expire_leases()
     lab.drain()
     lab.applied_once_in_order()
     assert lab.states() == {}
@@ -38,7 +38,7 @@ def test_killed_while_ending_jobs_that_wrote_nothing(lab: Lab) -> None:
     for step in ("finish", "flush"):
         dying = lab.worker(step=step, times=2, silent=True)
         assert dying.ends() == -signal.SIGKILL, dying.said()
-        lab.bury()
+        lab.expire_leases()
     lab.drain()
     assert lab.left() == 0
 

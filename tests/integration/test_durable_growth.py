@@ -9,7 +9,7 @@ import pytest
 
 from durable_lab import Lab
 from forms import sized
-from outbox_consumers.durable.queue import Queue
+from outbox_consumers.durable.queue import JobQueue
 from outbox_consumers.inbox import job_tables
 
 pytestmark = pytest.mark.stack
@@ -43,7 +43,7 @@ def fill(lab: Lab, count: int, shape: str) -> None:
 @pytest.mark.timeout(1800)
 def test_taking_is_flat_however_many_wait(lab: Lab, shape: str, analysed: bool) -> None:
     """By the pages that a worker's statements touch, after it has worked a while: no clock is asked."""
-    queue = Queue("billing", "inbox", 0)
+    queue = JobQueue("billing", "inbox", 0)
     with psycopg.connect(lab.dsn, autocommit=True) as conn:
         conn.execute("ALTER TABLE inbox_job SET (autovacuum_enabled = off)")
         [(worker,)] = conn.execute(
@@ -67,11 +67,11 @@ def test_taking_is_flat_however_many_wait(lab: Lab, shape: str, analysed: bool) 
     assert pages[MOST] < 2 * pages[0] + 50, pages
 
 
-def work(conn: psycopg.Connection[Any], queue: Queue, worker: int) -> None:
+def work(conn: psycopg.Connection[Any], queue: JobQueue, worker: int) -> None:
     """Do what a worker does with one batch: sort, wake, take, finish."""
     with conn.transaction():
-        queue.sort(conn)
-        queue.wake(conn)
+        queue.sort_new(conn)
+        queue.activate_due(conn)
         jobs = queue.take(conn, worker, BATCH)
     with conn.transaction():
         assert queue.finish(conn, worker, jobs) == len(jobs) > 0

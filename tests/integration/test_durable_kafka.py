@@ -137,7 +137,7 @@ def test_receiving_takes_few_round_trips(bench: Bench, lab: Lab, monkeypatch: py
     assert count / 5000 <= 0.1
 
 
-@pytest.mark.parametrize("step", ["put", "received", "store"])
+@pytest.mark.parametrize("step", ["enqueue", "received", "store"])
 @pytest.mark.slow
 def test_a_receiver_killed_at_any_step(bench: Bench, lab: Lab, step: str) -> None:
     bench.send_many(1000)

@@ -18,7 +18,7 @@ from durable_lab import Lab, bare, finish, working, write_effect
 from forms import sized
 from outbox_consumers import Event, Skip
 from outbox_consumers.durable import worker
-from outbox_consumers.durable.queue import Queue
+from outbox_consumers.durable.queue import JobQueue
 from outbox_consumers.loop.outage import Clock
 from waiting import PATIENCE_SECONDS, until
 
@@ -33,14 +33,14 @@ SESSIONS = sized(20, 300)
 def test_a_lost_lease_fences_by_token_alone(lab: Lab) -> None:
     """As where ending the session of the dead worker is not possible: its statements find nothing."""
     lab.jobs(1)
-    queue = Queue("billing", "inbox", 0)
+    queue = JobQueue("billing", "inbox", 0)
     with psycopg.connect(lab.dsn, autocommit=True) as conn:
         (one,), (two,) = conn.execute(
             "INSERT INTO inbox_worker (consumer, name, alive_until, backend)"
             " VALUES ('billing', 'one', 'infinity', 0), ('billing', 'two', 'infinity', 0) RETURNING id"
         ).fetchall()
         with conn.transaction():
-            queue.sort(conn)
+            queue.sort_new(conn)
         [before] = queue.take(conn, one, 10)
         assert queue.take(conn, two, 10) == []
         assert queue.give_back(conn, one, [before]) == 1
@@ -48,7 +48,7 @@ def test_a_lost_lease_fences_by_token_alone(lab: Lab) -> None:
         assert now.token == before.token + 1
         assert queue.finish(conn, one, [before]) == 0
         assert not queue.fail(conn, one, before, 1, "x", 0)
-        assert not queue.bury(conn, one, before, 1, "x")
+        assert not queue.mark_dead(conn, one, before, 1, "x")
         assert queue.give_back(conn, one, [before]) == 0
         assert queue.finish(conn, two, [now]) == 1
         assert queue.finish(conn, two, [now]) == 0
@@ -61,7 +61,7 @@ def test_a_job_that_kills_its_workers_is_given_up(lab: Lab) -> None:
     lab.jobs(20, keys=20)
     for _ in range(3):  # the first time nobody knows which of the jobs it was
         assert lab.worker(deadly=5, max_attempts=2).ends() == -signal.SIGKILL
-        lab.bury()
+        lab.expire_leases()
     survivor = lab.worker(deadly=5, max_attempts=2)
     until(lambda: lab.left() == 0)
     assert survivor.stops() == 0, survivor.said()
@@ -208,7 +208,7 @@ def test_queues_whose_head_was_deleted_by_hand_are_mended(lab: Lab) -> None:
     durable = lab.inbox()
     lab.jobs(40, keys=4)
     with psycopg.connect(lab.dsn) as conn:
-        Queue("billing", "inbox", 0).sort(conn)
+        JobQueue("billing", "inbox", 0).sort_new(conn)
     lab.run("DELETE FROM inbox_job WHERE state = 'ready' AND queue IS NOT NULL")
     with psycopg.connect(lab.dsn) as conn:
         assert durable.mend(conn) == 4

@@ -10,14 +10,14 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outbox_consumers.durable.jobs import Leased
+from outbox_consumers.durable.jobs import LeasedJob
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
     """The job at work: since when, and how long it may take at most (None: for ever)."""
 
-    job: Leased
+    job: LeasedJob
     since: float  # monotonic clock
     limit: float | None
     max_attempts: int
@@ -28,16 +28,16 @@ class JobsInProgress:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[Leased] = deque()
+        self._waiting: deque[LeasedJob] = deque()
         self._running: Running | None = None
-        self._handled: list[Leased] = []
+        self._handled: list[LeasedJob] = []
 
-    def hold(self, jobs: Sequence[Leased]) -> None:
+    def hold(self, jobs: Sequence[LeasedJob]) -> None:
         """Take leased jobs in hand, behind those already there."""
         with self._lock:
             self._waiting.extend(jobs)
 
-    def next(self) -> Leased | None:
+    def next(self) -> LeasedJob | None:
         """Take the next job out; it is this thread's from now on."""
         with self._lock:
             return self._waiting.popleft() if self._waiting else None
@@ -52,18 +52,18 @@ class JobsInProgress:
         with self._lock:
             self._running = None
 
-    def note(self, job: Leased) -> None:
+    def note(self, job: LeasedJob) -> None:
         """Keep a job whose handler wrote nothing; its end can share a transaction with others."""
         with self._lock:
             self._handled.append(job)
 
-    def collect(self) -> list[Leased]:
+    def collect(self) -> list[LeasedJob]:
         """Take the jobs that only have to be ended."""
         with self._lock:
             jobs, self._handled = self._handled, []
             return jobs
 
-    def release(self) -> list[Leased]:
+    def release(self) -> list[LeasedJob]:
         """Let go of everything that was not begun."""
         with self._lock:
             jobs = list(self._waiting)

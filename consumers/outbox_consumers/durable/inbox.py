@@ -125,7 +125,7 @@ class DurableInbox:
         self._keep = keep
         self._database = Database(Secret(dsn), name, table, lock_timeout, idle_timeout=0)
         self._routes = Routes()
-        self._putting = JobWriter(name, table, notify)
+        self._writer = JobWriter(name, table, notify)
         self._outside = Clock(time.monotonic, time.sleep, random.random)
         self._stop = threading.Event()
         self._batch_size = batch_size
@@ -206,7 +206,7 @@ class DurableInbox:
             receiver.batch_handler(event_type, max_size=self._batch_size)(self._received)
 
     def _received(self, conn: psycopg.Connection[Any], events: Sequence[Event]) -> None:
-        self._putting.put(conn, events)
+        self._writer.enqueue(conn, events)
 
     # -- Without Kafka ---------------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class DurableInbox:
             fresh = claim(conn, self.name, named, table=self._table)
             jobs = [job for job in jobs if job.id is None or _first(job.id, fresh)]
         if jobs:
-            self._putting.put(conn, [job.event() for job in jobs], jobs)
+            self._writer.enqueue(conn, [job.event() for job in jobs], jobs)
         return len(jobs)
 
     # -- Running ---------------------------------------------------------------------------------------
@@ -361,7 +361,7 @@ class DurableInbox:
     def redrive(self, conn: psycopg.Connection[Any], jobs: Sequence[DeadJob]) -> int:
         """Let dead jobs be tried again, as if for the first time, in the caller's transaction."""
         count = dead_jobs.redrive(conn, [job.position for job in jobs], self._table)
-        self._putting.wake(conn)
+        self._writer.notify(conn)
         return count
 
     def discard(self, conn: psycopg.Connection[Any], jobs: Sequence[DeadJob]) -> int:
@@ -376,7 +376,7 @@ class DurableInbox:
         count = cursor_of(conn).execute(
             job_tables.compose("durable_repair_queues", self._table), {"consumer": self.name}, prepare=False
         )
-        self._putting.wake(conn)
+        self._writer.notify(conn)
         return count.rowcount
 
 

@@ -22,7 +22,7 @@ from outbox_consumers.inbox.claims import PackedIds, cursor_of
 
 PRIORITIES: Final = range(-32768, 32768)  # smallint
 _LONGEST_QUEUE: Final = 256  # an index entry holds 2,700 bytes at most; a key may be longer
-_UNTROUBLED: Final = FailureHistory()
+_NO_FAILURES: Final = FailureHistory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Leased:
+class LeasedJob:
     """A job in the hands of a worker. `token` tells this lease from every other one of the job."""
 
     position: int
@@ -87,11 +87,11 @@ class Leased:
     event: Event
 
 
-def leased(found: dict[str, Any]) -> Leased:
+def leased_job(found: dict[str, Any]) -> LeasedJob:
     """Make what a worker has in hand of the row it has taken."""
     event = event_of(found)
     event._attempt = found["attempts"] + 1
-    return Leased(
+    return LeasedJob(
         found["position"], found["taken"], found["attempts"], found["suspect"], found["priority"], event
     )
 
@@ -113,21 +113,21 @@ class JobWriter:
         self._consumer = consumer
         self._table = table
         self._channel = job_tables.channel(table, consumer)
-        self._put = job_tables.compose("durable_enqueue", table)
+        self._enqueue = job_tables.compose("durable_enqueue", table)
         self._notify = job_tables.compose("durable_notify", table)
 
-    def put(
+    def enqueue(
         self, conn: psycopg.Connection[Any], events: Sequence[Event], jobs: Sequence[Job] | None = None
     ) -> None:
         """Put events in, in order, and wake the workers on commit. Raises InboxUnusable without a table."""
         cursor = cursor_of(conn)
         try:
-            cursor.execute(self._put, columns(self._consumer, events, jobs), prepare=False)
+            cursor.execute(self._enqueue, columns(self._consumer, events, jobs), prepare=False)
         except errors.UndefinedTable:
             raise missing(self._table) from None
-        self.wake(conn)
+        self.notify(conn)
 
-    def wake(self, conn: psycopg.Connection[Any]) -> None:
+    def notify(self, conn: psycopg.Connection[Any]) -> None:
         """Wake the workers when the transaction commits."""
         if self._notifies:
             cursor_of(conn).execute(self._notify, {"channel": self._channel})
@@ -140,7 +140,7 @@ def missing(table: str) -> InboxUnusable:
 
 def columns(consumer: str, events: Sequence[Event], jobs: Sequence[Job] | None = None) -> dict[str, object]:
     """Give the columns of the rows that events become, one list for each."""
-    rows = [row(consumer, event, _UNTROUBLED, "") for event in events]
+    rows = [row(consumer, event, _NO_FAILURES, "") for event in events]
     return {
         "consumer": consumer,
         "queues": [queue_of(event) for event in events],

@@ -27,17 +27,17 @@ SORT_AT_ONCE: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class NewPlaces:
+class Placement:
     """What becomes of new jobs, by position. Those in neither list stay new."""
 
     heads: list[int]
     behind: list[int]
 
 
-def places(new: Sequence[tuple[int, bytes]], heads: dict[bytes, int], held: set[int]) -> NewPlaces:
+def place_jobs(new: Sequence[tuple[int, bytes]], heads: dict[bytes, int], locked: set[int]) -> Placement:
     """Decide on new jobs, given in the order of their positions.
 
-    `heads` are the queues that have a head, `held` the heads that cannot end before we commit.
+    `heads` are the queues that have a head, `locked` the heads that cannot end before we commit.
     """
     made: dict[bytes, int] = {}
     behind: list[int] = []
@@ -45,9 +45,9 @@ def places(new: Sequence[tuple[int, bytes]], heads: dict[bytes, int], held: set[
         head = heads.get(queue)
         if head is None and queue not in made:
             made[queue] = position
-        elif head is None or head in held:
+        elif head is None or head in locked:
             behind.append(position)
-    return NewPlaces(list(made.values()), behind)
+    return Placement(list(made.values()), behind)
 
 
 class KeyQueues:
@@ -57,12 +57,12 @@ class KeyQueues:
         self._consumer = consumer
         self._read_new = job_tables.compose("durable_read_new", table)
         self._find_heads = job_tables.compose("durable_find_heads", table)
-        self._hold_heads = job_tables.compose("durable_lock_heads", table)
-        self._let_wait = job_tables.compose("durable_set_waiting", table)
+        self._lock_heads = job_tables.compose("durable_lock_heads", table)
+        self._set_waiting = job_tables.compose("durable_set_waiting", table)
         self._make_heads = job_tables.compose("durable_make_heads", table)
         self._advance = job_tables.compose("durable_advance", table)
 
-    def sort(self, conn: psycopg.Connection[Any]) -> int:
+    def sort_new(self, conn: psycopg.Connection[Any]) -> int:
         """Put new jobs in line and say how many there were. The caller is the only one who does so."""
         cursor = cursor_of(conn)
         values = {"consumer": self._consumer, "limit": SORT_AT_ONCE}
@@ -74,13 +74,13 @@ class KeyQueues:
             self._find_heads, {"consumer": self._consumer, "queues": queues}, prepare=False
         ).fetchall()
         heads = {queue: head for queue, (head,) in zip(queues, found, strict=True) if head is not None}
-        held: set[int] = set()
+        locked: set[int] = set()
         if heads:
-            cursor.execute(self._hold_heads, {"positions": list(heads.values())}, prepare=False)
-            held = {position for (position,) in cursor}
-        decided = places(new, heads, held)
-        self._set(conn, self._make_heads, decided.heads)
-        self._set(conn, self._let_wait, decided.behind)
+            cursor.execute(self._lock_heads, {"positions": list(heads.values())}, prepare=False)
+            locked = {position for (position,) in cursor}
+        decided = place_jobs(new, heads, locked)
+        self._execute(conn, self._make_heads, decided.heads)
+        self._execute(conn, self._set_waiting, decided.behind)
         return len(new)
 
     def advance(self, conn: psycopg.Connection[Any], queues: Sequence[bytes | None]) -> None:
@@ -90,6 +90,6 @@ class KeyQueues:
             values = {"consumer": self._consumer, "queues": named}
             cursor_of(conn).execute(self._advance, values, prepare=False)
 
-    def _set(self, conn: psycopg.Connection[Any], statement: bytes, positions: Sequence[int]) -> None:
+    def _execute(self, conn: psycopg.Connection[Any], statement: bytes, positions: Sequence[int]) -> None:
         if positions:
             cursor_of(conn).execute(statement, {"positions": list(positions)}, prepare=False)

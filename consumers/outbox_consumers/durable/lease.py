@@ -19,7 +19,7 @@ from psycopg import sql as composing
 from outbox_consumers import sql
 from outbox_consumers.durable.counters import WorkCounters
 from outbox_consumers.durable.in_progress import JobsInProgress, Running
-from outbox_consumers.durable.queue import PURGE_AT_ONCE, Queue
+from outbox_consumers.durable.queue import PURGE_AT_ONCE, JobQueue
 from outbox_consumers.durable.session import settings_of
 from outbox_consumers.handlers.session import Database
 from outbox_consumers.inbox import job_tables
@@ -58,7 +58,7 @@ class LeaseRenewal:
         database: Database,
         lease: Lease,
         hand: JobsInProgress,
-        queue: Queue,
+        queue: JobQueue,
         counters: WorkCounters,
         clock: Callable[[], float],
     ) -> None:
@@ -206,7 +206,7 @@ class LeaseRenewal:
         text = f"took longer than {limit:g} s"
         with conn.transaction():
             if attempts >= running.max_attempts:
-                taken = self._queue.bury(conn, worker, job, attempts, text)
+                taken = self._queue.mark_dead(conn, worker, job, attempts, text)
             else:
                 delay = min(limit, LONGEST_DELAY)
                 taken = self._queue.fail(conn, worker, job, attempts, text, delay)

@@ -13,16 +13,16 @@ from typing import Any, Final
 import psycopg
 from psycopg.rows import dict_row
 
-from outbox_consumers.durable.jobs import Leased, leased
+from outbox_consumers.durable.jobs import LeasedJob, leased_job
 from outbox_consumers.durable.key_order import KeyQueues
 from outbox_consumers.inbox import job_tables
 from outbox_consumers.inbox.claims import cursor_of
 
-WAKE_AT_ONCE: Final = 1000
+ACTIVATE_AT_ONCE: Final = 1000
 PURGE_AT_ONCE: Final = 1000
 
 
-class Queue:
+class JobQueue:
     """The jobs of one consumer as a worker sees them.
 
     Statements are planned each time they run: a plan made while the table was empty would stay for the
@@ -33,57 +33,63 @@ class Queue:
         self._consumer = consumer
         self._keep = keep
         self._lock_sorting = job_tables.compose("durable_lock_sorting", table)
-        self._wake = job_tables.compose("durable_make_due_ready", table)
+        self._activate = job_tables.compose("durable_make_due_ready", table)
         self._take = job_tables.compose("durable_take", table)
         self._finish = job_tables.compose("durable_finish_keeping" if keep else "durable_finish", table)
         self._give_back = job_tables.compose("durable_give_back", table)
         self._fail = job_tables.compose("durable_fail", table)
-        self._bury = job_tables.compose("durable_mark_dead", table)
-        self._lines = KeyQueues(consumer, table)
+        self._mark_dead = job_tables.compose("durable_mark_dead", table)
+        self._key_queues = KeyQueues(consumer, table)
         self._purge = job_tables.compose("durable_purge", table)
         self._lock_name = f"{table}/{consumer}"
 
-    def sort(self, conn: psycopg.Connection[Any]) -> int:
+    def sort_new(self, conn: psycopg.Connection[Any]) -> int:
         """Put new jobs in line unless another worker is at it; say how many were new."""
         mine = cursor_of(conn).execute(self._lock_sorting, {"queue": self._lock_name}).fetchone()
-        return self._lines.sort(conn) if mine and mine[0] else 0
+        return self._key_queues.sort_new(conn) if mine and mine[0] else 0
 
-    def wake(self, conn: psycopg.Connection[Any]) -> int:
+    def activate_due(self, conn: psycopg.Connection[Any]) -> int:
         """Make jobs ready whose time has come."""
-        values = {"consumer": self._consumer, "limit": WAKE_AT_ONCE}
-        return cursor_of(conn).execute(self._wake, values, prepare=False).rowcount
+        values = {"consumer": self._consumer, "limit": ACTIVATE_AT_ONCE}
+        return cursor_of(conn).execute(self._activate, values, prepare=False).rowcount
 
-    def take(self, conn: psycopg.Connection[Any], worker: int, limit: int) -> list[Leased]:
+    def take(self, conn: psycopg.Connection[Any], worker: int, limit: int) -> list[LeasedJob]:
         """Lease up to `limit` jobs, the most urgent first. Empty for a worker that is not registered."""
         cursor = psycopg.Cursor(conn, row_factory=dict_row)
         values = {"consumer": self._consumer, "worker": worker, "limit": limit}
         cursor.execute(self._take, values, prepare=False)
-        return sorted((leased(found) for found in cursor), key=lambda job: (-job.priority, job.position))
+        return sorted((leased_job(found) for found in cursor), key=lambda job: (-job.priority, job.position))
 
-    def finish(self, conn: psycopg.Connection[Any], worker: int, jobs: Sequence[Leased]) -> int:
+    def finish(self, conn: psycopg.Connection[Any], worker: int, jobs: Sequence[LeasedJob]) -> int:
         """End jobs that were handled; say how many of them were still this worker's."""
         ended = cursor_of(conn).execute(self._finish, _mine(worker, jobs), prepare=False).fetchall()
-        self._lines.advance(conn, [queue for (queue,) in ended])
+        self._key_queues.advance(conn, [queue for (queue,) in ended])
         return len(ended)
 
     def fail(
-        self, conn: psycopg.Connection[Any], worker: int, job: Leased, attempts: int, error: str, delay: float
+        self,
+        conn: psycopg.Connection[Any],
+        worker: int,
+        job: LeasedJob,
+        attempts: int,
+        error: str,
+        delay: float,
     ) -> bool:
         """Let a job be tried again in `delay` seconds. False when it is no longer this worker's."""
         values = _one(worker, job) | {"attempts": attempts, "error": error, "delay": delay}
         return cursor_of(conn).execute(self._fail, values).rowcount == 1
 
-    def bury(
-        self, conn: psycopg.Connection[Any], worker: int, job: Leased, attempts: int, error: str
+    def mark_dead(
+        self, conn: psycopg.Connection[Any], worker: int, job: LeasedJob, attempts: int, error: str
     ) -> bool:
         """Give a job up for good. False when it is no longer this worker's."""
         values = _one(worker, job) | {"attempts": attempts, "error": error}
-        ended = cursor_of(conn).execute(self._bury, values).fetchall()
-        self._lines.advance(conn, [queue for (queue,) in ended])
+        ended = cursor_of(conn).execute(self._mark_dead, values).fetchall()
+        self._key_queues.advance(conn, [queue for (queue,) in ended])
         return len(ended) == 1
 
     def give_back(
-        self, conn: psycopg.Connection[Any], worker: int, jobs: Sequence[Leased], delay: float = 0
+        self, conn: psycopg.Connection[Any], worker: int, jobs: Sequence[LeasedJob], delay: float = 0
     ) -> int:
         """Let others have jobs that were not handled; say how many were still this worker's."""
         values = _mine(worker, jobs) | {"delay": delay}
@@ -97,7 +103,7 @@ class Queue:
         return cursor_of(conn).execute(self._purge, values, prepare=False).rowcount
 
 
-def _mine(worker: int, jobs: Sequence[Leased]) -> dict[str, object]:
+def _mine(worker: int, jobs: Sequence[LeasedJob]) -> dict[str, object]:
     return {
         "worker": worker,
         "positions": [job.position for job in jobs],
@@ -105,5 +111,5 @@ def _mine(worker: int, jobs: Sequence[Leased]) -> dict[str, object]:
     }
 
 
-def _one(worker: int, job: Leased) -> dict[str, object]:
+def _one(worker: int, job: LeasedJob) -> dict[str, object]:
     return {"worker": worker, "position": job.position, "token": job.token}

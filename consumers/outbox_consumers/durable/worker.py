@@ -25,9 +25,9 @@ from psycopg import errors
 
 from outbox_consumers.durable.counters import WorkCounters
 from outbox_consumers.durable.in_progress import JobsInProgress, Running
-from outbox_consumers.durable.jobs import Leased, missing
+from outbox_consumers.durable.jobs import LeasedJob, missing
 from outbox_consumers.durable.lease import Lease, LeaseRenewal
-from outbox_consumers.durable.queue import Queue
+from outbox_consumers.durable.queue import JobQueue
 from outbox_consumers.durable.session import LazyConnection, WorkerSession
 from outbox_consumers.errors import ReadOnlyDatabase, Reject, Skip
 from outbox_consumers.event import about
@@ -73,14 +73,14 @@ class JobWorker:
         self._counters = counters
         self._outside = outside
         self._session = WorkerSession(database)
-        self._queue = Queue(database.consumer, database.table, settings.keep)
+        self._queue = JobQueue(database.consumer, database.table, settings.keep)
         self._hand = JobsInProgress()
         self.pulse = LeaseRenewal(database, settings.lease, self._hand, self._queue, counters, outside.clock)
         self._register = job_tables.compose("durable_register", database.table)
         self._leave = job_tables.compose("durable_unregister", database.table)
         self._worker = self._former = 0  # the latter until it is known to be removed
         self._registered: LazyConnection | None = None
-        self._group: list[Leased] = []  # handled in the open transaction of quick handlers
+        self._group: list[LeasedJob] = []  # handled in the open transaction of quick handlers
         self._noted = 0  # how many were handled without a word since the last flush
         self._since = 0.0  # when the first of the group, or of those handled without a word, was
         self._size = 1
@@ -165,16 +165,16 @@ class JobWorker:
             log.warning("could not hand back; others will rescue: %s", error)
             self._session.rollback()
 
-    def _take(self) -> list[Leased]:
+    def _take(self) -> list[LeasedJob]:
         conn = self._session.connection()
-        self._queue.sort(conn)
-        self._queue.wake(conn)
+        self._queue.sort_new(conn)
+        self._queue.activate_due(conn)
         jobs = self._queue.take(conn, self._worker, self._size)
         self._session.commit()
         self._counters.taken += len(jobs)
         return jobs
 
-    def _work(self, job: Leased) -> None:
+    def _work(self, job: LeasedJob) -> None:
         """Handle one job and end it, whatever comes of it."""
         route = self._routes.find(job.event.raw_type)
         if route is None:
@@ -191,14 +191,16 @@ class JobWorker:
             self._size = 1
         if job.attempts >= route.max_attempts:
             self._flush_group()
-            self._settle(job, lambda conn: self._bury(conn, job, job.attempts, "its worker died each time"))
+            self._settle(
+                job, lambda conn: self._mark_dead(conn, job, job.attempts, "its worker died each time")
+            )
         elif quick and route.together:
             self._together(job, route)
         else:
             self._alone(job, route)
 
     @contextmanager
-    def _at_work(self, job: Leased, route: Route) -> Iterator[LazyConnection]:
+    def _at_work(self, job: LeasedJob, route: Route) -> Iterator[LazyConnection]:
         """Let the other thread know what is at work, and learn how long such jobs take."""
         conn, begun = self._session.connection(), self._outside.clock()
         self._hand.begin(Running(job, begun, route.timeout, route.max_attempts))
@@ -208,11 +210,11 @@ class JobWorker:
             self._hand.end()
             route.note_duration(self._outside.clock() - begun)
 
-    def _call_handler(self, conn: LazyConnection, job: Leased, route: Route) -> None:
+    def _call_handler(self, conn: LazyConnection, job: LeasedJob, route: Route) -> None:
         job.event._route = route
         route.call(conn, job.event)
 
-    def _together(self, job: Leased, route: Route) -> None:
+    def _together(self, job: LeasedJob, route: Route) -> None:
         """Call a quick handler in the transaction of others. When it fails, each is called again alone."""
         self._flush_handled()
         if not self._group:
@@ -273,7 +275,7 @@ class JobWorker:
         self._counters.done += done
         self._note_fenced(len(jobs) - done)
 
-    def _note_handled(self, job: Leased) -> None:
+    def _note_handled(self, job: LeasedJob) -> None:
         now = self._outside.clock()
         if self._noted == 0:
             self._since = now
@@ -293,7 +295,7 @@ class JobWorker:
                 return
             self._alone(job, route)
 
-    def _alone(self, job: Leased, route: Route) -> None:
+    def _alone(self, job: LeasedJob, route: Route) -> None:
         """Call a handler in a transaction of its own, so that an error is its own."""
         try:
             with self._at_work(job, route) as conn:
@@ -321,7 +323,7 @@ class JobWorker:
             self._give_back([job])
             raise
 
-    def _failed(self, job: Leased, route: Route, error: Exception) -> None:
+    def _failed(self, job: LeasedJob, route: Route, error: Exception) -> None:
         """Let a job be tried again, or give it up. An unknown outcome of COMMIT is resolved here as well.
 
         If the transaction was committed after all, the job is gone and these statements find nothing.
@@ -335,7 +337,7 @@ class JobWorker:
         attempts = job.attempts + 1
         text = storable(describe(error))
         if isinstance(error, Reject) or attempts >= route.max_attempts:
-            self._settle(job, lambda conn: self._bury(conn, job, attempts, text))
+            self._settle(job, lambda conn: self._mark_dead(conn, job, attempts, text))
             return
         delay = self._settings.retry.delay(attempts, self._outside.chance())
         log.error(
@@ -344,13 +346,13 @@ class JobWorker:
         )  # fmt: skip
         self._settle(job, lambda conn: self._queue.fail(conn, self._worker, job, attempts, text, delay))
 
-    def _bury(self, conn: LazyConnection, job: Leased, attempts: int, text: str) -> bool:
+    def _mark_dead(self, conn: LazyConnection, job: LeasedJob, attempts: int, text: str) -> bool:
         log.error("dead job %r, attempt %d: %s", job.event, attempts, text, extra=about(job.event, attempts))
-        buried = self._queue.bury(conn, self._worker, job, attempts, text)
+        buried = self._queue.mark_dead(conn, self._worker, job, attempts, text)
         self._counters.dead += buried
         return buried
 
-    def _settle(self, job: Leased, say: Callable[[LazyConnection], bool]) -> None:
+    def _settle(self, job: LeasedJob, say: Callable[[LazyConnection], bool]) -> None:
         """Say in a transaction of its own what becomes of a job; without a database its lease runs out."""
         try:
             mine = say(self._session.connection())
@@ -363,14 +365,14 @@ class JobWorker:
         if not mine:
             self._note_fenced(1)
 
-    def _leave_alone(self, job: Leased) -> None:
+    def _leave_alone(self, job: LeasedJob) -> None:
         """Leave a job to workers that know its type, as there are while a new version is rolled out."""
         if not self._counters.unknown:
             log.warning("no handler for %r here; leaving such jobs to others", job.event)
         self._counters.unknown += 1
         self._give_back([job], UNKNOWN_SECONDS)
 
-    def _give_back(self, jobs: Sequence[Leased], delay: float = 0) -> None:
+    def _give_back(self, jobs: Sequence[LeasedJob], delay: float = 0) -> None:
         if not jobs or not self._worker:
             return
         try:

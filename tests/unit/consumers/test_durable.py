@@ -13,28 +13,28 @@ from uuid_utils.compat import uuid7
 from outbox_consumers import Event
 from outbox_consumers.durable import DurableInbox, Job
 from outbox_consumers.durable.in_progress import JobsInProgress, Running
-from outbox_consumers.durable.jobs import Leased, columns, queue_of
-from outbox_consumers.durable.key_order import places
+from outbox_consumers.durable.jobs import LeasedJob, columns, queue_of
+from outbox_consumers.durable.key_order import place_jobs
 from outbox_consumers.errors import UsageError
 from outbox_consumers.handlers.routes import Route
 from outbox_consumers.inbox import job_tables
 
 
-def leased(position: int) -> Leased:
-    return Leased(position, 1, 0, False, 0, Event("Work", key="k"))
+def leased(position: int) -> LeasedJob:
+    return LeasedJob(position, 1, 0, False, 0, Event("Work", key="k"))
 
 
 # -- Queues --------------------------------------------------------------------------------------------
 
 
 def test_the_first_of_an_idle_queue_becomes_its_head() -> None:
-    decided = places([(1, b"a"), (2, b"b"), (3, b"a")], {}, set())
+    decided = place_jobs([(1, b"a"), (2, b"b"), (3, b"a")], {}, set())
     assert decided.heads == [1, 2]
     assert decided.behind == [3]
 
 
 def test_others_wait_only_behind_a_head_that_cannot_end_meanwhile() -> None:
-    decided = places([(5, b"held"), (6, b"ending"), (7, b"held")], {b"held": 1, b"ending": 2}, {1})
+    decided = place_jobs([(5, b"locked"), (6, b"ending"), (7, b"locked")], {b"locked": 1, b"ending": 2}, {1})
     assert decided.heads == []
     assert decided.behind == [5, 7]
 
@@ -45,17 +45,17 @@ def test_others_wait_only_behind_a_head_that_cannot_end_meanwhile() -> None:
     st.sets(st.integers(-9, -1)),
 )
 def test_no_queue_ever_gets_a_second_head(
-    queues: list[bytes], heads: dict[bytes, int], held: set[int]
+    queues: list[bytes], heads: dict[bytes, int], locked: set[int]
 ) -> None:
     new = list(enumerate(queues, start=1))
-    decided, queue = places(new, heads, held), dict(new)
+    decided, queue = place_jobs(new, heads, locked), dict(new)
     made = [queue[position] for position in decided.heads]
     assert len(made) == len(set(made))
     assert not set(made) & set(heads)
     for position in decided.behind:
-        assert queue[position] in made or heads[queue[position]] in held
+        assert queue[position] in made or heads[queue[position]] in locked
     assert len(decided.heads) + len(decided.behind) == sum(
-        1 for name in queues if name not in heads or heads[name] in held
+        1 for name in queues if name not in heads or heads[name] in locked
     )
 
 
