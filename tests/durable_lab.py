@@ -219,7 +219,7 @@ def working(durable: DurableInbox, workers: int = 1) -> Iterator[Sequence[JobWor
     finally:
         stop.set()
         for worker in made:
-            worker.pulse.wake()
+            worker.renewal.wake()
         for thread in threads:
             thread.join(PATIENCE_SECONDS)
     assert not [thread for thread in threads if thread.is_alive()], "a worker does not stop"
@@ -284,7 +284,7 @@ def work_by_plan(dsn: str, plan: dict[str, Any], log: Path) -> None:
         fuse.after("effect")
 
     if plan.get("mute"):
-        LeaseRenewal._beat = lambda self, conn: None  # type: ignore[method-assign]  # a lease nobody extends
+        LeaseRenewal._extend = lambda self, conn: None  # type: ignore[method-assign]  # a lease nobody extends
     if plan.get("receive"):
         durable.receive()
     elif plan.get("fleet"):

@@ -22,17 +22,17 @@ class WorkerHealth:
 
 
 class MonitoredWorker:
-    """What `health.serving` shows of one worker; `pulse` gives its lease once it has one."""
+    """What `health.serving` shows of one worker; `renewal` gives its lease once it has one."""
 
-    def __init__(self, name: str, counters: WorkCounters, pulse: Callable[[], LeaseRenewal | None]) -> None:
+    def __init__(self, name: str, counters: WorkCounters, renewal: Callable[[], LeaseRenewal | None]) -> None:
         self.name = name
         self._counters = counters
-        self._pulse = pulse
+        self._renewal = renewal
 
     def health(self) -> WorkerHealth:
         """Judge by the lease: whoever has lost it works for nothing."""
-        pulse = self._pulse()
-        left, busy = (pulse.left(), pulse.at_work()) if pulse is not None else (0.0, 0.0)
+        renewal = self._renewal()
+        left, busy = (renewal.seconds_left(), renewal.job_seconds()) if renewal is not None else (0.0, 0.0)
         return WorkerHealth(self.name, left > 0, round(left, 3), round(busy, 3))
 
     def collect(self) -> Iterator[Metric]:

@@ -14,7 +14,7 @@ from outbox_consumers.durable.jobs import LeasedJob
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningJob:
     """The job at work: since when, and how long it may take at most (None: for ever)."""
 
     job: LeasedJob
@@ -29,20 +29,20 @@ class JobsInProgress:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: deque[LeasedJob] = deque()
-        self._running: Running | None = None
+        self._running: RunningJob | None = None
         self._handled: list[LeasedJob] = []
 
-    def hold(self, jobs: Sequence[LeasedJob]) -> None:
+    def add(self, jobs: Sequence[LeasedJob]) -> None:
         """Take leased jobs in hand, behind those already there."""
         with self._lock:
             self._waiting.extend(jobs)
 
-    def next(self) -> LeasedJob | None:
+    def take_next(self) -> LeasedJob | None:
         """Take the next job out; it is this thread's from now on."""
         with self._lock:
             return self._waiting.popleft() if self._waiting else None
 
-    def begin(self, running: Running) -> None:
+    def begin(self, running: RunningJob) -> None:
         """Note which job is at work."""
         with self._lock:
             self._running = running
@@ -52,34 +52,34 @@ class JobsInProgress:
         with self._lock:
             self._running = None
 
-    def note(self, job: LeasedJob) -> None:
+    def add_handled(self, job: LeasedJob) -> None:
         """Keep a job whose handler wrote nothing; its end can share a transaction with others."""
         with self._lock:
             self._handled.append(job)
 
-    def collect(self) -> list[LeasedJob]:
+    def take_handled(self) -> list[LeasedJob]:
         """Take the jobs that only have to be ended."""
         with self._lock:
             jobs, self._handled = self._handled, []
             return jobs
 
-    def release(self) -> list[LeasedJob]:
+    def take_waiting(self) -> list[LeasedJob]:
         """Let go of everything that was not begun."""
         with self._lock:
             jobs = list(self._waiting)
             self._waiting.clear()
             return jobs
 
-    def seconds(self, now: float) -> float:
+    def running_seconds(self, now: float) -> float:
         """Say for how long the job at work has been; 0 without one."""
         running = self._running
         return 0.0 if running is None else now - running.since
 
-    def slow(self, now: float, patience: float) -> bool:
+    def is_slow(self, now: float, patience: float) -> bool:
         """Say whether a job has been at work for longer than `patience` seconds."""
-        return self.seconds(now) >= patience
+        return self.running_seconds(now) >= patience
 
-    def overdue(self, now: float) -> Running | None:
+    def overdue(self, now: float) -> RunningJob | None:
         """Give the job at work if it has taken longer than it may."""
         running = self._running
         if running is None or running.limit is None or now - running.since < running.limit:

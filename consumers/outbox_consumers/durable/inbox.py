@@ -129,7 +129,7 @@ class DurableInbox:
         self._outside = Clock(time.monotonic, time.sleep, random.random)
         self._stop = threading.Event()
         self._batch_size = batch_size
-        self._pulse: LeaseRenewal | None = None  # of the worker that this process is
+        self._renewal: LeaseRenewal | None = None  # of the worker that this process is
         self._receiver: Consumer | None = None
         if kafka is not None or topics:
             self._receiver = Consumer(
@@ -260,7 +260,7 @@ class DurableInbox:
         if workers < 1:
             raise UsageError(f"workers={workers}: at least one works")
         self._check()
-        shown = MonitoredWorker(self.name, self.counters, lambda: self._pulse)
+        shown = MonitoredWorker(self.name, self.counters, lambda: self._renewal)
         worker = Role(self._work, self.stop, shown)
         roles = {f"worker-{number}": worker for number in range(1, workers + 1)}
         if self._receiver is not None:
@@ -301,7 +301,7 @@ class DurableInbox:
 
     def _work(self, name: str) -> None:
         worker = self._worker(name, kill=True)
-        self._pulse = worker.pulse
+        self._renewal = worker.renewal
         worker.run(self._stop.is_set)
 
     def _worker(self, name: str, kill: bool) -> JobWorker:

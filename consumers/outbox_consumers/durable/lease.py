@@ -18,7 +18,7 @@ from psycopg import sql as composing
 
 from outbox_consumers import sql
 from outbox_consumers.durable.counters import WorkCounters
-from outbox_consumers.durable.in_progress import JobsInProgress, Running
+from outbox_consumers.durable.in_progress import JobsInProgress, RunningJob
 from outbox_consumers.durable.queue import PURGE_AT_ONCE, JobQueue
 from outbox_consumers.durable.session import settings_of
 from outbox_consumers.handlers.session import Database
@@ -26,9 +26,9 @@ from outbox_consumers.inbox import job_tables
 
 log = logging.getLogger("outbox_consumers")
 
-PATIENCE_SECONDS: Final = 1.0  # how long leased jobs wait behind a slow one before others get them
+SLOW_JOB_SECONDS: Final = 1.0  # how long leased jobs wait behind a slow one before others get them
 RETRY_SECONDS: Final = 1.0
-LOOK_SECONDS: Final = 1.0  # how often workers look for others whose lease has run out
+CHECK_SECONDS: Final = 1.0  # how often workers look for others whose lease has run out
 LONGEST_DELAY: Final = 60.0  # before a job that took too long is tried again
 EXIT_OVERDUE: Final = 70
 
@@ -45,7 +45,7 @@ class Lease:
     kill: bool = False
 
     @property
-    def beat(self) -> float:
+    def interval(self) -> float:
         """Say how often to extend it."""
         return self.seconds / 3
 
@@ -57,7 +57,7 @@ class LeaseRenewal:
         self,
         database: Database,
         lease: Lease,
-        hand: JobsInProgress,
+        jobs: JobsInProgress,
         queue: JobQueue,
         counters: WorkCounters,
         clock: Callable[[], float],
@@ -65,21 +65,21 @@ class LeaseRenewal:
         table, self._consumer = database.table, database.consumer
         self._database = database
         self._lease = lease
-        self._hand = hand
+        self._jobs = jobs
         self._queue = queue
         self._counters = counters
         self._clock = clock
         self._heartbeat = job_tables.compose("durable_heartbeat", table)
-        self._remove_dead = job_tables.compose("durable_remove_expired_workers", table)
-        self._rescue = job_tables.compose("durable_requeue", table)
+        self._remove_expired = job_tables.compose("durable_remove_expired_workers", table)
+        self._requeue = job_tables.compose("durable_requeue", table)
         self._channel = job_tables.channel(table, self._consumer)
         self._thread = threading.Thread(target=self._run, name="outbox lease", daemon=True)
         self._stopped = threading.Event()
         self._woken = threading.Event()
         self._worker: int | None = None
-        self._session: psycopg.Connection[Any] | None = None  # the worker's, for cancelling
-        self._believed_until = 0.0
-        self._beat_at = self._look_at = 0.0
+        self._worker_conn: psycopg.Connection[Any] | None = None  # the worker's, for cancelling
+        self._expires_at = 0.0
+        self._extend_at = self._check_at = 0.0
 
     def start(self) -> None:
         """Begin to listen, and to look after leases."""
@@ -90,22 +90,22 @@ class LeaseRenewal:
         self._stopped.set()
         self._thread.join(2 * RETRY_SECONDS + 10)
 
-    def keep(self, worker: int | None, session: psycopg.Connection[Any] | None = None) -> None:
+    def set_worker(self, worker: int | None, session: psycopg.Connection[Any] | None = None) -> None:
         """Keep the lease of this registration, just made; None: keep none."""
-        self._believed_until = self._clock() + self._lease.seconds
-        self._worker, self._session = worker, session
+        self._expires_at = self._clock() + self._lease.seconds
+        self._worker, self._worker_conn = worker, session
 
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Say whether the lease holds as far as we know; the database has the last word."""
-        return self._worker is not None and self._clock() < self._believed_until
+        return self._worker is not None and self._clock() < self._expires_at
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Say for how many seconds the lease still holds as far as we know; 0 without one."""
-        return max(0.0, self._believed_until - self._clock()) if self._worker is not None else 0.0
+        return max(0.0, self._expires_at - self._clock()) if self._worker is not None else 0.0
 
-    def at_work(self) -> float:
+    def job_seconds(self) -> float:
         """Say for how many seconds the job at work has been; 0 without one."""
-        return self._hand.seconds(self._clock())
+        return self._jobs.running_seconds(self._clock())
 
     def wait(self, seconds: float) -> None:
         """Wait for news: a job was put in, one was rescued, somebody called `wake`."""
@@ -123,7 +123,7 @@ class LeaseRenewal:
                     conn.execute(sql.get("set_lease_session"))
                     conn.execute(composing.SQL("LISTEN {}").format(composing.Identifier(self._channel)))
                     self._woken.set()  # what was put in while nobody listened
-                    self._serve(conn)
+                    self._run_session(conn)
             except psycopg.Error as error:
                 if not self._stopped.is_set():
                     log.warning("the lease's session is lost: %s", " ".join(str(error).split()))
@@ -132,20 +132,20 @@ class LeaseRenewal:
                 log.exception("keeping the lease failed; trying again")
                 self._stopped.wait(RETRY_SECONDS)
 
-    def _serve(self, conn: psycopg.Connection[Any]) -> None:
-        tick = min(0.2, self._lease.beat / 2)
+    def _run_session(self, conn: psycopg.Connection[Any]) -> None:
+        tick = min(0.2, self._lease.interval / 2)
         while not self._stopped.is_set():
             for _ in conn.notifies(timeout=tick, stop_after=1):
                 self._woken.set()
-            self._watch(conn)
-            if self._clock() >= self._beat_at:
-                self._beat(conn)
-                self._beat_at = self._clock() + self._lease.beat
-            if self._clock() >= self._look_at:
-                self._tidy_up(conn)
-                self._look_at = self._clock() + LOOK_SECONDS
+            self._check_running(conn)
+            if self._clock() >= self._extend_at:
+                self._extend(conn)
+                self._extend_at = self._clock() + self._lease.interval
+            if self._clock() >= self._check_at:
+                self._clean_up(conn)
+                self._check_at = self._clock() + CHECK_SECONDS
 
-    def _beat(self, conn: psycopg.Connection[Any]) -> None:
+    def _extend(self, conn: psycopg.Connection[Any]) -> None:
         """Extend the lease."""
         worker, begun = self._worker, self._clock()
         if worker is not None:
@@ -153,15 +153,15 @@ class LeaseRenewal:
             alive = conn.execute(self._heartbeat, values).rowcount == 1
             if worker == self._worker:
                 if alive:
-                    self._believed_until = begun + self._lease.seconds
+                    self._expires_at = begun + self._lease.seconds
                 else:
                     log.warning("worker %d was declared dead; its jobs belong to others now", worker)
-                    self.keep(None)
+                    self.set_worker(None)
 
-    def _tidy_up(self, conn: psycopg.Connection[Any]) -> None:
+    def _clean_up(self, conn: psycopg.Connection[Any]) -> None:
         """Let others have the jobs of dead workers, and remove done jobs that were kept long enough."""
-        dead = conn.execute(self._remove_dead, {"consumer": self._consumer}).fetchall()
-        rescued = conn.execute(self._rescue, {"consumer": self._consumer}, prepare=False).rowcount
+        dead = conn.execute(self._remove_expired, {"consumer": self._consumer}).fetchall()
+        rescued = conn.execute(self._requeue, {"consumer": self._consumer}, prepare=False).rowcount
         while self._queue.purge(conn) == PURGE_AT_ONCE and not self._stopped.is_set():
             pass
         for name, ended in dead:
@@ -171,31 +171,31 @@ class LeaseRenewal:
             self._counters.rescued += rescued
             self._woken.set()
 
-    def _watch(self, conn: psycopg.Connection[Any]) -> None:
+    def _check_running(self, conn: psycopg.Connection[Any]) -> None:
         """Do not let others wait for what stands around a slow job, nor for ever for the job itself."""
         worker, now = self._worker, self._clock()
         if worker is None:
             return
         try:
-            if self._hand.slow(now, PATIENCE_SECONDS):
-                self._clear(conn, worker)
-            running = self._hand.overdue(now)
+            if self._jobs.is_slow(now, SLOW_JOB_SECONDS):
+                self._release_others(conn, worker)
+            running = self._jobs.overdue(now)
             if running is not None:
                 self._end_overdue(conn, worker, running)
         except psycopg.Error:
-            self.keep(None)  # what was let go of but not said so is rescued once nobody holds it
+            self.set_worker(None)  # what was let go of but not said so is rescued once nobody holds it
             raise
 
-    def _clear(self, conn: psycopg.Connection[Any], worker: int) -> None:
+    def _release_others(self, conn: psycopg.Connection[Any], worker: int) -> None:
         """Give back what was not begun, and end what was handled."""
-        waiting, handled = self._hand.release(), self._hand.collect()
+        waiting, handled = self._jobs.take_waiting(), self._jobs.take_handled()
         with conn.transaction():
             if waiting:
                 self._counters.given_back += self._queue.give_back(conn, worker, waiting)
             if handled:
                 self._counters.done += self._queue.finish(conn, worker, handled)
 
-    def _end_overdue(self, conn: psycopg.Connection[Any], worker: int, running: Running) -> None:
+    def _end_overdue(self, conn: psycopg.Connection[Any], worker: int, running: RunningJob) -> None:
         """Take a job away from a handler that does not come back; its effects will not be committed."""
         job, limit = running.job, running.limit or 0
         late = self._clock() - running.since - limit
@@ -213,7 +213,7 @@ class LeaseRenewal:
         if taken:
             log.error("%r %s, attempt %d", job.event, text, attempts)
             self._counters.timeouts += 1
-            session = self._session
+            session = self._worker_conn
             if session is not None and not session.closed:
                 session.cancel_safe(timeout=5)
 

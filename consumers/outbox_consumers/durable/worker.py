@@ -24,7 +24,7 @@ import psycopg
 from psycopg import errors
 
 from outbox_consumers.durable.counters import WorkCounters
-from outbox_consumers.durable.in_progress import JobsInProgress, Running
+from outbox_consumers.durable.in_progress import JobsInProgress, RunningJob
 from outbox_consumers.durable.jobs import LeasedJob, missing
 from outbox_consumers.durable.lease import Lease, LeaseRenewal
 from outbox_consumers.durable.queue import JobQueue
@@ -74,8 +74,10 @@ class JobWorker:
         self._outside = outside
         self._session = WorkerSession(database)
         self._queue = JobQueue(database.consumer, database.table, settings.keep)
-        self._hand = JobsInProgress()
-        self.pulse = LeaseRenewal(database, settings.lease, self._hand, self._queue, counters, outside.clock)
+        self._jobs = JobsInProgress()
+        self.renewal = LeaseRenewal(
+            database, settings.lease, self._jobs, self._queue, counters, outside.clock
+        )
         self._register = job_tables.compose("durable_register", database.table)
         self._leave = job_tables.compose("durable_unregister", database.table)
         self._worker = self._former = 0  # the latter until it is known to be removed
@@ -94,7 +96,7 @@ class JobWorker:
         """
         self._session.open()
         self._enter()
-        self.pulse.start()
+        self.renewal.start()
         try:
             while not stopping():
                 self._turn(stopping)
@@ -102,7 +104,7 @@ class JobWorker:
             try:
                 self._go()
             finally:
-                self.pulse.stop()
+                self.renewal.stop()
                 self._session.close()
 
     def _turn(self, stopping: Callable[[], bool]) -> None:
@@ -118,23 +120,23 @@ class JobWorker:
             return
         self._outages = 0
         if not jobs:
-            self.pulse.wait(POLL_SECONDS)
+            self.renewal.wait(POLL_SECONDS)
             return
         begun = self._outside.clock()
-        self._hand.hold(jobs)
-        while not stopping() and self.pulse.held() and (job := self._hand.next()) is not None:
+        self._jobs.add(jobs)
+        while not stopping() and self.renewal.is_held() and (job := self._jobs.take_next()) is not None:
             self._work(job)
         self._flush()
-        self._give_back(self._hand.release())
+        self._give_back(self._jobs.take_waiting())
         self._adapt(len(jobs), self._outside.clock() - begun)
 
     def _enter(self) -> None:
         """Register, unless that is done and still holds for this connection."""
         conn = self._session.connection()
-        if conn is self._registered and self.pulse.held():
+        if conn is self._registered and self.renewal.is_held():
             return
         self._former, self._worker = self._worker or self._former, 0
-        self.pulse.keep(None)
+        self.renewal.set_worker(None)
         values = {
             "consumer": self._settings.database.consumer,
             "name": self._name,
@@ -150,15 +152,15 @@ class JobWorker:
         self._session.commit()
         assert found is not None
         self._worker, self._former, self._registered = found[0], 0, conn
-        self.pulse.keep(self._worker, conn)
+        self.renewal.set_worker(self._worker, conn)
 
     def _go(self) -> None:
         """Hand back what is left and leave."""
         try:
             self._flush()
-            self._give_back(self._hand.release())
+            self._give_back(self._jobs.take_waiting())
             if self._worker:
-                self.pulse.keep(None)
+                self.renewal.set_worker(None)
                 cursor_of(self._session.connection()).execute(self._leave, {"worker": self._worker})
                 self._session.commit()
         except _DATABASE as error:
@@ -187,7 +189,7 @@ class JobWorker:
             self._flush_handled()
         if job.suspect:
             # It was in the hands of a worker that died. Alone, so that it is known who is to blame.
-            self._give_back(self._hand.release())
+            self._give_back(self._jobs.take_waiting())
             self._size = 1
         if job.attempts >= route.max_attempts:
             self._flush_group()
@@ -203,11 +205,11 @@ class JobWorker:
     def _at_work(self, job: LeasedJob, route: Route) -> Iterator[LazyConnection]:
         """Let the other thread know what is at work, and learn how long such jobs take."""
         conn, begun = self._session.connection(), self._outside.clock()
-        self._hand.begin(Running(job, begun, route.timeout, route.max_attempts))
+        self._jobs.begin(RunningJob(job, begun, route.timeout, route.max_attempts))
         try:
             yield conn
         finally:
-            self._hand.end()
+            self._jobs.end()
             route.note_duration(self._outside.clock() - begun)
 
     def _call_handler(self, conn: LazyConnection, job: LeasedJob, route: Route) -> None:
@@ -261,7 +263,7 @@ class JobWorker:
 
     def _flush_handled(self) -> None:
         """End jobs whose handlers wrote nothing; not inside the transaction of a group."""
-        jobs, self._noted = self._hand.collect(), 0
+        jobs, self._noted = self._jobs.take_handled(), 0
         if not jobs:
             return
         try:
@@ -280,7 +282,7 @@ class JobWorker:
         if self._noted == 0:
             self._since = now
         self._noted += 1
-        self._hand.note(job)
+        self._jobs.add_handled(job)
         if now - self._since > GROUP_SECONDS:
             self._flush_handled()
 
@@ -290,7 +292,7 @@ class JobWorker:
         self._group, jobs = [], self._group
         for at, job in enumerate(jobs):
             route = self._routes.find(job.event.raw_type)
-            if route is None or not self.pulse.held():
+            if route is None or not self.renewal.is_held():
                 self._give_back(jobs[at:])
                 return
             self._alone(job, route)
@@ -401,4 +403,4 @@ class JobWorker:
         self._outages += 1
         delay = TRANSIENT.delay(self._outages, self._outside.chance())
         log.warning("no database connection, again in %.1f s: %s", delay, " ".join(str(error).split()))
-        self.pulse.wait(delay)
+        self.renewal.wait(delay)

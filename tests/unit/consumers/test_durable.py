@@ -1,4 +1,4 @@
-"""The durable inbox without a server: who waits for whom, what is in hand, what is refused."""
+"""The durable inbox without a server: who waits for whom, which jobs are in progress, what is refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uuid_utils.compat import uuid7
 
 from outbox_consumers import Event
 from outbox_consumers.durable import DurableInbox, Job
-from outbox_consumers.durable.in_progress import JobsInProgress, Running
+from outbox_consumers.durable.in_progress import JobsInProgress, RunningJob
 from outbox_consumers.durable.jobs import LeasedJob, columns, queue_of
 from outbox_consumers.durable.key_order import place_jobs
 from outbox_consumers.errors import UsageError
@@ -116,27 +116,27 @@ def test_topics_need_kafka() -> None:
         DurableInbox("billing").run(workers=0)
 
 
-# -- In hand -------------------------------------------------------------------------------------------
+# -- In progress ---------------------------------------------------------------------------------------
 
 
 def test_what_is_let_go_is_not_run() -> None:
-    hand = JobsInProgress()
-    hand.hold([leased(n) for n in range(3)])
-    job = hand.next()
+    jobs = JobsInProgress()
+    jobs.add([leased(n) for n in range(3)])
+    job = jobs.take_next()
     assert job is not None
-    hand.begin(Running(job, 10.0, 5.0, 3))
-    assert not hand.slow(10.5, 1.0)
-    assert hand.slow(11.0, 1.0)
-    assert [j.position for j in hand.release()] == [1, 2]
-    assert hand.next() is None
+    jobs.begin(RunningJob(job, 10.0, 5.0, 3))
+    assert not jobs.is_slow(10.5, 1.0)
+    assert jobs.is_slow(11.0, 1.0)
+    assert [j.position for j in jobs.take_waiting()] == [1, 2]
+    assert jobs.take_next() is None
 
 
 def test_what_is_handled_is_ended_once() -> None:
-    hand = JobsInProgress()
-    hand.note(leased(1))
-    hand.note(leased(2))
-    assert [j.position for j in hand.collect()] == [1, 2]
-    assert hand.collect() == []
+    jobs = JobsInProgress()
+    jobs.add_handled(leased(1))
+    jobs.add_handled(leased(2))
+    assert [j.position for j in jobs.take_handled()] == [1, 2]
+    assert jobs.take_handled() == []
 
 
 def test_a_slow_call_is_remembered_for_a_while() -> None:
@@ -154,15 +154,15 @@ def test_a_slow_call_is_remembered_for_a_while() -> None:
 
 
 def test_a_job_is_overdue_after_its_limit_only() -> None:
-    hand = JobsInProgress()
-    hand.begin(Running(leased(1), 10.0, 5.0, 3))
-    assert hand.overdue(14.9) is None
-    assert hand.overdue(15.0) is not None
-    hand.end()
-    assert hand.overdue(99.0) is None
-    hand.begin(Running(leased(1), 10.0, None, 3))
-    assert hand.overdue(1e9) is None
-    assert hand.release() == []
+    jobs = JobsInProgress()
+    jobs.begin(RunningJob(leased(1), 10.0, 5.0, 3))
+    assert jobs.overdue(14.9) is None
+    assert jobs.overdue(15.0) is not None
+    jobs.end()
+    assert jobs.overdue(99.0) is None
+    jobs.begin(RunningJob(leased(1), 10.0, None, 3))
+    assert jobs.overdue(1e9) is None
+    assert jobs.take_waiting() == []
 
 
 # -- Names ---------------------------------------------------------------------------------------------
