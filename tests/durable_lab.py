@@ -203,7 +203,7 @@ def working(durable: DurableInbox, workers: int = 1) -> Iterator[Sequence[JobWor
     """Run workers in threads while the block runs; what they raise comes out here."""
     failures: list[BaseException] = []
     stop = threading.Event()
-    made = [durable._worker(f"thread-{number}", kill=False) for number in range(workers)]
+    made = [durable._new_worker(f"thread-{number}", kill=False) for number in range(workers)]
 
     def run(worker: JobWorker) -> None:
         try:

@@ -59,7 +59,7 @@ JOB_STEPS: Final[Mapping[str, tuple[type, str, str]]] = {
     "job postponed": (JobQueue, "fail", "after"),
     "job dead": (JobQueue, "mark_dead", "after"),
     "job about to commit": (JobQueue, "finish", "after"),
-    "job committed": (JobWorker, "_adapt", "before"),
+    "job committed": (JobWorker, "_adapt_take_size", "before"),
 }
 _MAY_BE_EMPTY: Final = ("_take", "fetch")  # and is no step then
 

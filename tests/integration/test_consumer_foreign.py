@@ -168,7 +168,7 @@ def test_a_durable_inbox_goes_on_behind_it(bench: Bench) -> None:
     assert durable._receiver is not None
     with running(durable._receiver) as receiver:
         until(lambda: receiver.counters.processed == 2 and receiver.counters.dead_letters == 1)
-    durable._worker("one", kill=False).run(lambda: durable.counters.done == 2)
+    durable._new_worker("one", kill=False).run(lambda: durable.counters.done == 2)
     assert sorted(bench.effects()) == [1, 3]
     assert letters(bench)[0]["error"] == UNREADABLE
 

@@ -145,7 +145,7 @@ def test_a_durable_inbox_reads_the_names_that_are_given(bench: Bench) -> None:
         until(lambda: receiver.counters.processed == 3)
     with psycopg.connect(bench.dsn, autocommit=True) as conn:
         durable.put(conn, "Placed", {"n": 3})  # a job of our own has its type in the usual place
-        worker = durable._worker("one", kill=False)
+        worker = durable._new_worker("one", kill=False)
         worker.run(lambda: durable.counters.done == 4)
     assert sorted(bench.effects()) == [0, 1, 2, 3]
 

@@ -90,7 +90,7 @@ def test_what_waits_behind_a_slow_job_is_given_to_others(lab: Lab) -> None:
 
 def test_quick_handlers_share_transactions_until_one_fails(lab: Lab) -> None:
     durable = bare(lab.dsn, lease=3600)
-    durable._outside = Clock(lambda: 1.0, time.sleep, random.random)  # by this clock they are quick
+    durable._time = Clock(lambda: 1.0, time.sleep, random.random)  # by this clock they are quick
 
     @durable.handler("Work", together=True, max_attempts=2)
     def work(conn: psycopg.Connection[Any], event: Event) -> None:

@@ -126,7 +126,7 @@ class DurableInbox:
         self._database = Database(Secret(dsn), name, table, lock_timeout, idle_timeout=0)
         self._routes = Routes()
         self._writer = JobWriter(name, table, notify)
-        self._outside = Clock(time.monotonic, time.sleep, random.random)
+        self._time = Clock(time.monotonic, time.sleep, random.random)
         self._stop = threading.Event()
         self._batch_size = batch_size
         self._renewal: LeaseRenewal | None = None  # of the worker that this process is
@@ -179,7 +179,7 @@ class DurableInbox:
                 )
             )
             if self._receiver is not None:
-                self._receive_too(self._receiver, event_type)
+                self._receive_type(self._receiver, event_type)
             return function
 
         return register
@@ -197,7 +197,7 @@ class DurableInbox:
 
         return register
 
-    def _receive_too(self, receiver: Consumer, event_type: str) -> None:
+    def _receive_type(self, receiver: Consumer, event_type: str) -> None:
         """Let the receiver write events of this type into the table, all types with one statement."""
         known = receiver._routes.by_type
         if known:
@@ -241,7 +241,7 @@ class DurableInbox:
         named = {job.id for job in jobs if job.id is not None}
         if named:
             fresh = claim(conn, self.name, named, table=self._table)
-            jobs = [job for job in jobs if job.id is None or _first(job.id, fresh)]
+            jobs = [job for job in jobs if job.id is None or _claim_first(job.id, fresh)]
         if jobs:
             self._writer.enqueue(conn, [job.event() for job in jobs], jobs)
         return len(jobs)
@@ -261,7 +261,7 @@ class DurableInbox:
             raise UsageError(f"workers={workers}: at least one works")
         self._check()
         shown = MonitoredWorker(self.name, self.counters, lambda: self._renewal)
-        worker = Role(self._work, self.stop, shown)
+        worker = Role(self._run_worker, self.stop, shown)
         roles = {f"worker-{number}": worker for number in range(1, workers + 1)}
         if self._receiver is not None:
             roles["receiver"] = self._receiver.role()
@@ -273,7 +273,7 @@ class DurableInbox:
         self._check()
         self._stop.clear()
         with Stopping(self._stop.set):
-            self._worker(f"{socket.gethostname()}/{os.getpid()}", kill=False).run(self._stop.is_set)
+            self._new_worker(f"{socket.gethostname()}/{os.getpid()}", kill=False).run(self._stop.is_set)
 
     def receive(self) -> None:
         """Be the receiver, in this thread, until SIGTERM, SIGINT or `stop`. Raises like Consumer.run."""
@@ -299,16 +299,16 @@ class DurableInbox:
         finally:
             session.close()
 
-    def _work(self, name: str) -> None:
-        worker = self._worker(name, kill=True)
+    def _run_worker(self, name: str) -> None:
+        worker = self._new_worker(name, kill=True)
         self._renewal = worker.renewal
         worker.run(self._stop.is_set)
 
-    def _worker(self, name: str, kill: bool) -> JobWorker:
+    def _new_worker(self, name: str, kill: bool) -> JobWorker:
         settings = WorkerSettings(
             located(self._database), Lease(self._lease, self._grace, kill), self._retry, self._keep
         )
-        return JobWorker(name, settings, self._traced_routes(), self.counters, self._outside)
+        return JobWorker(name, settings, self._traced_routes(), self.counters, self._time)
 
     def _traced_routes(self) -> Routes:
         """Put spans around the handlers when the application has set up OpenTelemetry."""
@@ -380,7 +380,7 @@ class DurableInbox:
         return count.rowcount
 
 
-def _first(id: UUID, fresh: set[UUID]) -> bool:
+def _claim_first(id: UUID, fresh: set[UUID]) -> bool:
     """Say whether an id is fresh; of two jobs with the same one, the first is."""
     if id not in fresh:
         return False

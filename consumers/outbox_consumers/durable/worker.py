@@ -43,10 +43,10 @@ log = logging.getLogger("outbox_consumers")
 
 POLL_SECONDS: Final = 1.0
 UNKNOWN_SECONDS: Final = 30.0  # until a job without a handler is looked at again
-TURN_SECONDS: Final = 0.5  # what a worker takes at once is meant to be done after so long
-SLOW_SECONDS: Final = 0.01  # a handler that takes longer has a transaction of its own
+TAKE_SECONDS: Final = 0.5  # what a worker takes at once is meant to be done after so long
+QUICK_CALL_SECONDS: Final = 0.01  # a handler that takes longer has a transaction of its own
 GROUP_SECONDS: Final = 0.02  # for which quick handlers share one
-MOST: Final = 200
+MAX_TAKE: Final = 200
 _DATABASE: Final = (psycopg.Error, ReadOnlyDatabase)  # the latter while another server takes over
 
 
@@ -64,28 +64,26 @@ class JobWorker:
     """One run of a worker, in one thread beside that of its lease."""
 
     def __init__(
-        self, name: str, settings: WorkerSettings, routes: Routes, counters: WorkCounters, outside: Clock
+        self, name: str, settings: WorkerSettings, routes: Routes, counters: WorkCounters, time: Clock
     ) -> None:
         database = settings.database
         self._name = name
         self._settings = settings
         self._routes = routes
         self._counters = counters
-        self._outside = outside
+        self._time = time
         self._session = WorkerSession(database)
         self._queue = JobQueue(database.consumer, database.table, settings.keep)
         self._jobs = JobsInProgress()
-        self.renewal = LeaseRenewal(
-            database, settings.lease, self._jobs, self._queue, counters, outside.clock
-        )
-        self._register = job_tables.compose("durable_register", database.table)
-        self._leave = job_tables.compose("durable_unregister", database.table)
-        self._worker = self._former = 0  # the latter until it is known to be removed
-        self._registered: LazyConnection | None = None
+        self.renewal = LeaseRenewal(database, settings.lease, self._jobs, self._queue, counters, time.clock)
+        self._register_statement = job_tables.compose("durable_register", database.table)
+        self._unregister_statement = job_tables.compose("durable_unregister", database.table)
+        self._worker_id = self._former_id = 0  # the latter until it is known to be removed
+        self._registered_conn: LazyConnection | None = None
         self._group: list[LeasedJob] = []  # handled in the open transaction of quick handlers
-        self._noted = 0  # how many were handled without a word since the last flush
-        self._since = 0.0  # when the first of the group, or of those handled without a word, was
-        self._size = 1
+        self._handled_count = 0  # how many were handled without a word since the last flush
+        self._group_began = 0.0  # when the first of the group, or of those handled without a word, was
+        self._take_size = 1
         self._outages = 0
 
     def run(self, stopping: Callable[[], bool]) -> None:
@@ -95,22 +93,22 @@ class JobWorker:
         lost later is waited for.
         """
         self._session.open()
-        self._enter()
+        self._ensure_registered()
         self.renewal.start()
         try:
             while not stopping():
-                self._turn(stopping)
+                self._work_once(stopping)
         finally:
             try:
-                self._go()
+                self._unregister()
             finally:
                 self.renewal.stop()
                 self._session.close()
 
-    def _turn(self, stopping: Callable[[], bool]) -> None:
+    def _work_once(self, stopping: Callable[[], bool]) -> None:
         """Take some jobs and work them off; wait when there are none."""
         try:
-            self._enter()
+            self._ensure_registered()
             jobs = self._take()
         except _DATABASE as error:
             self._session.rollback()
@@ -122,20 +120,20 @@ class JobWorker:
         if not jobs:
             self.renewal.wait(POLL_SECONDS)
             return
-        begun = self._outside.clock()
+        begun = self._time.clock()
         self._jobs.add(jobs)
         while not stopping() and self.renewal.is_held() and (job := self._jobs.take_next()) is not None:
-            self._work(job)
+            self._handle(job)
         self._flush()
         self._give_back(self._jobs.take_waiting())
-        self._adapt(len(jobs), self._outside.clock() - begun)
+        self._adapt_take_size(len(jobs), self._time.clock() - begun)
 
-    def _enter(self) -> None:
+    def _ensure_registered(self) -> None:
         """Register, unless that is done and still holds for this connection."""
         conn = self._session.connection()
-        if conn is self._registered and self.renewal.is_held():
+        if conn is self._registered_conn and self.renewal.is_held():
             return
-        self._former, self._worker = self._worker or self._former, 0
+        self._former_id, self._worker_id = self._worker_id or self._former_id, 0
         self.renewal.set_worker(None)
         values = {
             "consumer": self._settings.database.consumer,
@@ -144,24 +142,26 @@ class JobWorker:
         }
         cursor = cursor_of(conn)
         try:
-            if self._former:
-                cursor.execute(self._leave, {"worker": self._former})
-            found = cursor.execute(self._register, values).fetchone()
+            if self._former_id:
+                cursor.execute(self._unregister_statement, {"worker": self._former_id})
+            found = cursor.execute(self._register_statement, values).fetchone()
         except errors.UndefinedTable:
             raise missing(self._settings.database.table) from None
         self._session.commit()
         assert found is not None
-        self._worker, self._former, self._registered = found[0], 0, conn
-        self.renewal.set_worker(self._worker, conn)
+        self._worker_id, self._former_id, self._registered_conn = found[0], 0, conn
+        self.renewal.set_worker(self._worker_id, conn)
 
-    def _go(self) -> None:
+    def _unregister(self) -> None:
         """Hand back what is left and leave."""
         try:
             self._flush()
             self._give_back(self._jobs.take_waiting())
-            if self._worker:
+            if self._worker_id:
                 self.renewal.set_worker(None)
-                cursor_of(self._session.connection()).execute(self._leave, {"worker": self._worker})
+                cursor_of(self._session.connection()).execute(
+                    self._unregister_statement, {"worker": self._worker_id}
+                )
                 self._session.commit()
         except _DATABASE as error:
             log.warning("could not hand back; others will rescue: %s", error)
@@ -171,18 +171,18 @@ class JobWorker:
         conn = self._session.connection()
         self._queue.sort_new(conn)
         self._queue.activate_due(conn)
-        jobs = self._queue.take(conn, self._worker, self._size)
+        jobs = self._queue.take(conn, self._worker_id, self._take_size)
         self._session.commit()
         self._counters.taken += len(jobs)
         return jobs
 
-    def _work(self, job: LeasedJob) -> None:
+    def _handle(self, job: LeasedJob) -> None:
         """Handle one job and end it, whatever comes of it."""
         route = self._routes.find(job.event.raw_type)
         if route is None:
-            self._leave_alone(job)
+            self._defer_unknown(job)
             return
-        quick = route.seconds <= SLOW_SECONDS and not job.suspect
+        quick = route.seconds <= QUICK_CALL_SECONDS and not job.suspect
         if not (quick and route.together):
             self._flush_group()
         if not quick:
@@ -190,41 +190,41 @@ class JobWorker:
         if job.suspect:
             # It was in the hands of a worker that died. Alone, so that it is known who is to blame.
             self._give_back(self._jobs.take_waiting())
-            self._size = 1
+            self._take_size = 1
         if job.attempts >= route.max_attempts:
             self._flush_group()
-            self._settle(
+            self._record_outcome(
                 job, lambda conn: self._mark_dead(conn, job, job.attempts, "its worker died each time")
             )
         elif quick and route.together:
-            self._together(job, route)
+            self._handle_together(job, route)
         else:
-            self._alone(job, route)
+            self._handle_alone(job, route)
 
     @contextmanager
-    def _at_work(self, job: LeasedJob, route: Route) -> Iterator[LazyConnection]:
+    def _in_progress(self, job: LeasedJob, route: Route) -> Iterator[LazyConnection]:
         """Let the other thread know what is at work, and learn how long such jobs take."""
-        conn, begun = self._session.connection(), self._outside.clock()
+        conn, begun = self._session.connection(), self._time.clock()
         self._jobs.begin(RunningJob(job, begun, route.timeout, route.max_attempts))
         try:
             yield conn
         finally:
             self._jobs.end()
-            route.note_duration(self._outside.clock() - begun)
+            route.note_duration(self._time.clock() - begun)
 
     def _call_handler(self, conn: LazyConnection, job: LeasedJob, route: Route) -> None:
         job.event._route = route
         route.call(conn, job.event)
 
-    def _together(self, job: LeasedJob, route: Route) -> None:
+    def _handle_together(self, job: LeasedJob, route: Route) -> None:
         """Call a quick handler in the transaction of others. When it fails, each is called again alone."""
         self._flush_handled()
         if not self._group:
-            self._since = self._outside.clock()
+            self._group_began = self._time.clock()
         self._group.append(job)
         failed = True
         try:
-            with self._at_work(job, route) as conn, suppress(Skip):
+            with self._in_progress(job, route) as conn, suppress(Skip):
                 self._call_handler(conn, job, route)
             failed = self._session.status() == Status.INERROR
         except Exception as error:
@@ -235,8 +235,8 @@ class JobWorker:
             self._give_back(jobs)
             raise
         if failed:
-            self._redo()
-        elif self._outside.clock() - self._since > GROUP_SECONDS:
+            self._redo_alone()
+        elif self._time.clock() - self._group_began > GROUP_SECONDS:
             self._flush_group()
 
     def _flush(self) -> None:
@@ -250,24 +250,24 @@ class JobWorker:
             return
         written = self._session.status() != Status.IDLE
         try:
-            done = self._queue.finish(self._session.connection(), self._worker, self._group)
+            done = self._queue.finish(self._session.connection(), self._worker_id, self._group)
             if done == len(self._group) or not written:
                 self._session.commit()
                 self._group, jobs = [], self._group
                 self._counters.done += done
-                self._note_fenced(len(jobs) - done)
+                self._count_fenced(len(jobs) - done)
                 return
         except Exception as error:
             log.info("ending %d jobs together failed: %s", len(self._group), describe(error))
-        self._redo()
+        self._redo_alone()
 
     def _flush_handled(self) -> None:
         """End jobs whose handlers wrote nothing; not inside the transaction of a group."""
-        jobs, self._noted = self._jobs.take_handled(), 0
+        jobs, self._handled_count = self._jobs.take_handled(), 0
         if not jobs:
             return
         try:
-            done = self._queue.finish(self._session.connection(), self._worker, jobs)
+            done = self._queue.finish(self._session.connection(), self._worker_id, jobs)
             self._session.commit()
         except _DATABASE as error:
             self._session.rollback()
@@ -275,18 +275,18 @@ class JobWorker:
             self._give_back(jobs)
             return
         self._counters.done += done
-        self._note_fenced(len(jobs) - done)
+        self._count_fenced(len(jobs) - done)
 
-    def _note_handled(self, job: LeasedJob) -> None:
-        now = self._outside.clock()
-        if self._noted == 0:
-            self._since = now
-        self._noted += 1
+    def _add_handled(self, job: LeasedJob) -> None:
+        now = self._time.clock()
+        if self._handled_count == 0:
+            self._group_began = now
+        self._handled_count += 1
         self._jobs.add_handled(job)
-        if now - self._since > GROUP_SECONDS:
+        if now - self._group_began > GROUP_SECONDS:
             self._flush_handled()
 
-    def _redo(self) -> None:
+    def _redo_alone(self) -> None:
         """Undo the group and do its jobs one by one. If it was committed after all, nothing is found."""
         self._session.rollback()
         self._group, jobs = [], self._group
@@ -295,12 +295,12 @@ class JobWorker:
             if route is None or not self.renewal.is_held():
                 self._give_back(jobs[at:])
                 return
-            self._alone(job, route)
+            self._handle_alone(job, route)
 
-    def _alone(self, job: LeasedJob, route: Route) -> None:
+    def _handle_alone(self, job: LeasedJob, route: Route) -> None:
         """Call a handler in a transaction of its own, so that an error is its own."""
         try:
-            with self._at_work(job, route) as conn:
+            with self._in_progress(job, route) as conn:
                 try:
                     self._call_handler(conn, job, route)
                 except Skip:
@@ -309,23 +309,23 @@ class JobWorker:
             status = self._session.status()
             if status == Status.INERROR:
                 self._session.commit()  # which refuses and says why
-            if status == Status.IDLE and route.seconds <= SLOW_SECONDS:
-                self._note_handled(job)
-            elif self._queue.finish(conn, self._worker, [job]):
+            if status == Status.IDLE and route.seconds <= QUICK_CALL_SECONDS:
+                self._add_handled(job)
+            elif self._queue.finish(conn, self._worker_id, [job]):
                 self._session.commit()
                 self._counters.done += 1
             else:
                 self._session.rollback()
-                self._note_fenced(1)
+                self._count_fenced(1)
         except Exception as error:
             self._session.rollback()
-            self._failed(job, route, error)
+            self._record_failure(job, route, error)
         except BaseException:
             self._session.rollback()
             self._give_back([job])
             raise
 
-    def _failed(self, job: LeasedJob, route: Route, error: Exception) -> None:
+    def _record_failure(self, job: LeasedJob, route: Route, error: Exception) -> None:
         """Let a job be tried again, or give it up. An unknown outcome of COMMIT is resolved here as well.
 
         If the transaction was committed after all, the job is gone and these statements find nothing.
@@ -333,41 +333,43 @@ class JobWorker:
         if is_transient(error):
             self._counters.transient += 1
             log.warning("%r: %s; again soon", job.event, describe(error), extra=about(job.event))
-            self._give_back([job], TRANSIENT.delay(1, self._outside.chance()))
+            self._give_back([job], TRANSIENT.delay(1, self._time.chance()))
             return
         self._counters.failed += 1
         attempts = job.attempts + 1
         text = storable(describe(error))
         if isinstance(error, Reject) or attempts >= route.max_attempts:
-            self._settle(job, lambda conn: self._mark_dead(conn, job, attempts, text))
+            self._record_outcome(job, lambda conn: self._mark_dead(conn, job, attempts, text))
             return
-        delay = self._settings.retry.delay(attempts, self._outside.chance())
+        delay = self._settings.retry.delay(attempts, self._time.chance())
         log.error(
             "%r failed, attempt %d, again in %.1f s: %s", job.event, attempts, delay, text,
             exc_info=error if attempts == 1 else None, extra=about(job.event, attempts),
         )  # fmt: skip
-        self._settle(job, lambda conn: self._queue.fail(conn, self._worker, job, attempts, text, delay))
+        self._record_outcome(
+            job, lambda conn: self._queue.fail(conn, self._worker_id, job, attempts, text, delay)
+        )
 
     def _mark_dead(self, conn: LazyConnection, job: LeasedJob, attempts: int, text: str) -> bool:
         log.error("dead job %r, attempt %d: %s", job.event, attempts, text, extra=about(job.event, attempts))
-        buried = self._queue.mark_dead(conn, self._worker, job, attempts, text)
+        buried = self._queue.mark_dead(conn, self._worker_id, job, attempts, text)
         self._counters.dead += buried
         return buried
 
-    def _settle(self, job: LeasedJob, say: Callable[[LazyConnection], bool]) -> None:
+    def _record_outcome(self, job: LeasedJob, say: Callable[[LazyConnection], bool]) -> None:
         """Say in a transaction of its own what becomes of a job; without a database its lease runs out."""
         try:
             mine = say(self._session.connection())
             self._session.commit()
         except _DATABASE as error:
             self._session.rollback()
-            self._registered = None  # as somebody else, so that what this one holds is rescued
+            self._registered_conn = None  # as somebody else, so that what this one holds is rescued
             log.warning("%r stays leased for now: %s", job.event, error)
             return
         if not mine:
-            self._note_fenced(1)
+            self._count_fenced(1)
 
-    def _leave_alone(self, job: LeasedJob) -> None:
+    def _defer_unknown(self, job: LeasedJob) -> None:
         """Leave a job to workers that know its type, as there are while a new version is rolled out."""
         if not self._counters.unknown:
             log.warning("no handler for %r here; leaving such jobs to others", job.event)
@@ -375,32 +377,32 @@ class JobWorker:
         self._give_back([job], UNKNOWN_SECONDS)
 
     def _give_back(self, jobs: Sequence[LeasedJob], delay: float = 0) -> None:
-        if not jobs or not self._worker:
+        if not jobs or not self._worker_id:
             return
         try:
-            given = self._queue.give_back(self._session.connection(), self._worker, jobs, delay)
+            given = self._queue.give_back(self._session.connection(), self._worker_id, jobs, delay)
             self._session.commit()
         except _DATABASE as error:
             self._session.rollback()
-            self._registered = None
+            self._registered_conn = None
             log.warning("%d jobs stay leased for now: %s", len(jobs), error)
             return
         self._counters.given_back += given
 
-    def _note_fenced(self, jobs: int) -> None:
+    def _count_fenced(self, jobs: int) -> None:
         if jobs:
             log.warning("the lease of %d jobs was lost; nothing of them is committed here", jobs)
             self._counters.fenced += jobs
 
-    def _adapt(self, jobs: int, seconds: float) -> None:
+    def _adapt_take_size(self, jobs: int, seconds: float) -> None:
         """Take so much at once that it is done soon: others must not wait for what we only hold."""
-        if seconds > TURN_SECONDS:
-            self._size = max(1, int(jobs * TURN_SECONDS / (2 * seconds)))
-        elif jobs >= self._size:
-            self._size = min(MOST, self._size * 2)
+        if seconds > TAKE_SECONDS:
+            self._take_size = max(1, int(jobs * TAKE_SECONDS / (2 * seconds)))
+        elif jobs >= self._take_size:
+            self._take_size = min(MAX_TAKE, self._take_size * 2)
 
     def _wait_for_database(self, error: Exception) -> None:
         self._outages += 1
-        delay = TRANSIENT.delay(self._outages, self._outside.chance())
+        delay = TRANSIENT.delay(self._outages, self._time.chance())
         log.warning("no database connection, again in %.1f s: %s", delay, " ".join(str(error).split()))
         self.renewal.wait(delay)
