@@ -1,1 +1,1 @@
-"""How a handler is called: its route, its connection and session, retries, payload versions, traces."""
+"""Calling handlers: routes and upcasts, connection and session, retries, traces."""

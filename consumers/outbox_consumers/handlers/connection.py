@@ -1,4 +1,4 @@
-"""What a handler gets as `conn`: a connection that keeps it from ending the transaction it is in."""
+"""The connection that a handler gets as `conn`: it refuses to end the transaction."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from psycopg.abc import Params
 
 from outbox_consumers.errors import TransactionEndedByHandler
 
-_BEGINNING: Final = 40  # characters that hold the words we look for
+_PREFIX_LENGTH: Final = 40  # characters; enough for the first two words of a statement
 
 
 class HandlerCursor(psycopg.Cursor[Any]):
-    """A cursor that does not let a handler end the consumer's transaction."""
+    """A cursor that refuses statements that end the consumer's transaction."""
 
     def execute(
         self,
@@ -26,50 +26,50 @@ class HandlerCursor(psycopg.Cursor[Any]):
         prepare: bool | None = None,
         binary: bool | None = None,
     ) -> Self:
-        """Execute unless the statement would end the transaction."""
+        """Execute a statement. Raises TransactionEndedByHandler if it would end the transaction."""
         if ends_transaction(query):
-            raise not_yours()
+            raise transaction_ended()
         super().execute(query, params, prepare=prepare, binary=binary)
         return self
 
 
 class HandlerConnection(psycopg.Connection[Any]):
-    """The connection a handler gets: everything works but ending the transaction it is in."""
+    """The connection that a handler gets: a psycopg connection whose transaction it cannot end."""
 
-    _mirror: Mirror | None = None
-    _lasting: psycopg.Cursor[Any] | None = None
+    _async_view: AsyncView | None = None
+    _reused_cursor: psycopg.Cursor[Any] | None = None
 
     @property
-    def lasting_cursor(self) -> psycopg.Cursor[Any]:
-        """The cursor of handlers that want one: the same for every event."""
-        if self._lasting is None or self._lasting.closed:
-            self._lasting = self.cursor()
-        return self._lasting
+    def reused_cursor(self) -> psycopg.Cursor[Any]:
+        """The cursor of handlers registered with `cursor=True`, the same for every event."""
+        if self._reused_cursor is None or self._reused_cursor.closed:
+            self._reused_cursor = self.cursor()
+        return self._reused_cursor
 
     def commit(self) -> None:
-        """Refuse: the consumer commits, when the handler has returned."""
-        raise not_yours()
+        """Refuse: the consumer commits after the handler has returned."""
+        raise transaction_ended()
 
     def rollback(self) -> None:
-        """Refuse: a handler that wants its effects undone raises."""
-        raise not_yours()
+        """Refuse: to have its effects rolled back, a handler raises an exception."""
+        raise transaction_ended()
 
     def wait_for(self, function: Callable[..., Coroutine[Any, Any, object]], argument: object) -> object:
-        """Call an asynchronous handler with an AsyncConnection in the same transaction, until it ends."""
-        if self._mirror is None:
-            self._mirror = Mirror(self)
-        return self._mirror.wait_for(function, argument)
+        """Run an asynchronous handler to its end, on an AsyncConnection in the same transaction."""
+        if self._async_view is None:
+            self._async_view = AsyncView(self)
+        return self._async_view.wait_for(function, argument)
 
     def close(self) -> None:
         """Close the connection and the event loop of its asynchronous handlers."""
         super().close()
-        if self._mirror is not None:
-            self._mirror.close()
-            self._mirror = None
+        if self._async_view is not None:
+            self._async_view.close()
+            self._async_view = None
 
 
 class AsyncHandlerCursor(psycopg.AsyncCursor[Any]):
-    """The asynchronous twin of HandlerCursor."""
+    """The asynchronous counterpart of HandlerCursor."""
 
     async def execute(
         self,
@@ -79,51 +79,51 @@ class AsyncHandlerCursor(psycopg.AsyncCursor[Any]):
         prepare: bool | None = None,
         binary: bool | None = None,
     ) -> Self:
-        """Execute unless the statement would end the transaction."""
+        """Execute a statement. Raises TransactionEndedByHandler if it would end the transaction."""
         if ends_transaction(query):
-            raise not_yours()
+            raise transaction_ended()
         await super().execute(query, params, prepare=prepare, binary=binary)
         return self
 
 
 class AsyncHandlerConnection(psycopg.AsyncConnection[Any]):
-    """The asynchronous twin of HandlerConnection."""
+    """The asynchronous counterpart of HandlerConnection."""
 
     async def commit(self) -> None:
-        """Refuse: the consumer commits, when the handler has returned."""
-        raise not_yours()
+        """Refuse: the consumer commits after the handler has returned."""
+        raise transaction_ended()
 
     async def rollback(self) -> None:
-        """Refuse: a handler that wants its effects undone raises."""
-        raise not_yours()
+        """Refuse: to have its effects rolled back, a handler raises an exception."""
+        raise transaction_ended()
 
 
-class Mirror:
-    """A second view on one libpq connection, for asynchronous handlers, with an event loop of its own.
+class AsyncView:
+    """An AsyncConnection on the same libpq connection, for asynchronous handlers, with its own event loop.
 
-    Claim and effects must be in one transaction, so both views share the connection; the thread uses one
-    at a time. The loop runs only while a handler does: a task that outlives its handler stands still.
+    Claim and effects must be in one transaction, so both share the connection; the thread uses one of them
+    at a time. The loop runs only during a handler call: a task that the handler leaves behind is suspended.
     """
 
     def __init__(self, conn: HandlerConnection) -> None:
         self._loop = asyncio.new_event_loop()
         self._conn = AsyncHandlerConnection(conn.pgconn)
         self._conn.cursor_factory = AsyncHandlerCursor
-        # Both views would give their prepared statements the same names.
+        # Both connections would give their prepared statements the same names.
         self._conn.prepare_threshold = None
 
     def wait_for(self, function: Callable[..., Coroutine[Any, Any, object]], argument: object) -> object:
-        """Run the handler to its end in this thread."""
+        """Run the handler in this thread until it ends."""
         return self._loop.run_until_complete(function(self._conn, argument))
 
     def close(self) -> None:
-        """Close the event loop; the connection is its owner's."""
+        """Close the event loop, not the connection."""
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 
 
-def not_yours() -> TransactionEndedByHandler:
-    """Say that the transaction is not the handler's to end."""
+def transaction_ended() -> TransactionEndedByHandler:
+    """Return the error for a handler that tried to end the transaction."""
     return TransactionEndedByHandler(
         "a handler tried to end the transaction, which holds the claims of other events too",
         remedy="return to commit, raise to roll back, and use `with conn.transaction():` for a part",
@@ -131,20 +131,20 @@ def not_yours() -> TransactionEndedByHandler:
 
 
 def ends_transaction(query: object) -> bool:
-    """Say whether the statement would commit, roll back or restart the transaction.
+    """Return whether the statement would commit, roll back or restart the transaction.
 
-    Looks at the first words only: a COMMIT hidden behind a comment or a semicolon is found afterwards
+    Looks at the first two words only: a COMMIT after a comment or a semicolon is detected afterwards
     by the state of the transaction.
     """
     if isinstance(query, psycopg.sql.SQL):
         query = query.as_string(None)
     if isinstance(query, bytes):
-        query = query[:_BEGINNING].decode(errors="replace")
-    return isinstance(query, str) and _begins_with_an_end(query[:_BEGINNING])
+        query = query[:_PREFIX_LENGTH].decode(errors="replace")
+    return isinstance(query, str) and _ends_transaction(query[:_PREFIX_LENGTH])
 
 
-@lru_cache(maxsize=1024)  # asked for every statement of every event: 0.3 instead of 3 us
-def _begins_with_an_end(beginning: str) -> bool:
+@lru_cache(maxsize=1024)  # called for every statement of every event: 0.3 instead of 3 us
+def _ends_transaction(beginning: str) -> bool:
     words = beginning.split(None, 2)
     if not words:
         return False

@@ -1,4 +1,4 @@
-"""When to try again: the delays, and which database errors pass by themselves."""
+"""Retries: the delays, and which errors are transient."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from psycopg.errors import PipelineAborted
 from outbox_connectors import backoff
 from outbox_consumers.errors import NotDelivered, ReadOnlyDatabase, UsageError
 
-# Errors that say nothing about the event. By SQLSTATE, since psycopg files 25P03 and 25P04 under
+# Errors that do not depend on the event. By SQLSTATE, since psycopg files 25P03 and 25P04 under
 # InternalError and the rest under OperationalError (PostgreSQL docs, appendix A; psycopg 3.3).
 TRANSIENT_SQLSTATES = frozenset(
     {
-        "25006",  # read_only_sql_transaction: the primary became a standby under us
+        "25006",  # read_only_sql_transaction: the primary became a standby meanwhile
         "25P03",  # idle_in_transaction_session_timeout
         "25P04",  # transaction_timeout
         "40001",  # serialization_failure
@@ -33,11 +33,11 @@ TRANSIENT_CLASSES = frozenset({"08", "53", "58"})  # connection, insufficient re
 
 @dataclass(frozen=True, slots=True)
 class RetryStrategy:
-    """How long a failing event waits, in seconds, and how often it is tried.
+    """How long a failed event waits, in seconds, and how often it is tried.
 
     Before attempt n + 1 the event waits `wait + linear_wait * n + exponential_wait ** n` seconds, at
-    most `max_wait`, spread by `jitter` (0.25: between 75 % and 125 %). A term that is 0 is left out.
-    `max_attempts` None: for ever.
+    most `max_wait`, spread by `jitter` (0.25: between 75 % and 125 %). An `exponential_wait` of 0 adds
+    nothing. `max_attempts` None: unlimited.
     """
 
     max_attempts: int | None = None
@@ -50,12 +50,12 @@ class RetryStrategy:
     def __post_init__(self) -> None:
         numbers = (self.wait, self.linear_wait, self.exponential_wait, self.max_wait)
         if min(numbers) < 0 or not 0 <= self.jitter < 1:
-            raise UsageError("RetryStrategy takes waits of 0 or more and a jitter from 0 to below 1")
+            raise UsageError("RetryStrategy takes waits of 0 or more, and a jitter of at least 0 and below 1")
         if self.max_attempts is not None and self.max_attempts < 1:
-            raise UsageError(f"RetryStrategy(max_attempts={self.max_attempts}): at least one attempt is made")
+            raise UsageError(f"RetryStrategy(max_attempts={self.max_attempts}): must be at least 1")
 
     def delay(self, attempts: int, chance: float) -> float:
-        """Say how long to wait after `attempts` failures. `chance` is a random number in [0, 1)."""
+        """Return the seconds to wait after `attempts` failures. `chance` is a random number in [0, 1)."""
         seconds = self.wait + self.linear_wait * attempts
         if self.exponential_wait:
             base = self.exponential_wait
@@ -63,28 +63,29 @@ class RetryStrategy:
         return backoff.spread(min(seconds, self.max_wait), self.jitter, chance)
 
     def exhausted(self, attempts: int) -> bool:
-        """Say whether no attempt is left."""
+        """Return whether no attempt is left."""
         return self.max_attempts is not None and attempts >= self.max_attempts
 
 
-# For errors of the database that say nothing about the event: first retry soon, then back off.
+# For transient errors: the first retry comes soon, later ones after longer delays.
 TRANSIENT = RetryStrategy(linear_wait=0.2, exponential_wait=0, max_wait=5.0, jitter=0.5)
 
 
 def is_transient(error: BaseException) -> bool:
-    """Say whether the error passes by itself: deadlock, timeout, lost connection, server restart."""
+    """Return whether the error is transient: deadlock, timeout, lost connection, server restart."""
     if not isinstance(error, psycopg.Error):
         return isinstance(error, ReadOnlyDatabase | NotDelivered)
     state = error.sqlstate
     if state is None:
-        # Raised by the client: the connection is gone. PipelineAborted only follows another error.
+        # Raised by the client: the connection is lost. PipelineAborted only follows another error.
         return isinstance(error, psycopg.OperationalError) and not isinstance(error, PipelineAborted)
     return state in TRANSIENT_SQLSTATES or state[:2] in TRANSIENT_CLASSES or _is_stale_plan(error)
 
 
 def _is_stale_plan(error: psycopg.Error) -> bool:
-    """Say whether somebody has altered a table under a prepared statement, which is then prepared anew.
+    """Return whether a table was altered after a statement on it was prepared; psycopg prepares it again.
 
-    "cached plan must not change result type"; known by the server's function, since the text is translated.
+    "cached plan must not change result type": recognised by the function in the server that raised it, since
+    the text is translated.
     """
     return error.sqlstate == "0A000" and error.diag.source_function == "RevalidateCachedQuery"

@@ -1,4 +1,4 @@
-"""Which function handles which event type, and what happens when it fails."""
+"""Routes: which function handles which event type, how it is called, and the upcasts of its payloads."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Routes:
             choices = ", ".join(get_args(OnFailure))
             raise UsageError(f"on_failure={route.on_failure!r}", remedy=f"say one of {choices}")
         if route.max_attempts < 1:
-            raise UsageError(f"max_attempts={route.max_attempts}: at least one attempt is made")
+            raise UsageError(f"max_attempts={route.max_attempts}: must be at least 1")
         if route.timeout is not None and route.timeout <= 0:
             raise UsageError(f"timeout={route.timeout}: must be more than 0 seconds")
         _check_signature(route.function, "events" if route.batch_of else "event")
@@ -160,7 +160,7 @@ def _waiting_for(function: Callable[..., Any]) -> Callable[[Connection[Any], Any
 
 def _with_cursor(function: Callable[..., Any]) -> Callable[[Connection[Any], Any], object]:
     def call(conn: Connection[Any], event: Any) -> object:
-        return function(conn.lasting_cursor if isinstance(conn, HandlerConnection) else conn.cursor(), event)
+        return function(conn.reused_cursor if isinstance(conn, HandlerConnection) else conn.cursor(), event)
 
     return call
 
@@ -182,7 +182,7 @@ def _fail_unknown(conn: Connection[Any], event: Event) -> None:
 
 
 def _reject_stale(conn: Connection[Any], event: Event) -> None:
-    raise Reject("older than the inbox remembers: nobody knows whether it was handled")
+    raise Reject("older than what the inbox remembers: it may have been handled before")
 
 
 _REJECT_UNKNOWN: Final = Route("", _reject_unknown)

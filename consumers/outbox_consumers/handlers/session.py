@@ -1,4 +1,4 @@
-"""One session with PostgreSQL: opened, checked, guarded, and its commits proven."""
+"""A database session: connected, checked, with its own time-outs, and with proven commits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from outbox_consumers.errors import (
     Unreachable,
     UsageError,
 )
-from outbox_consumers.handlers.connection import HandlerConnection, HandlerCursor, not_yours
+from outbox_consumers.handlers.connection import HandlerConnection, HandlerCursor, transaction_ended
 from outbox_consumers.inbox.claims import cursor_of, inbox_missing
 
 log = logging.getLogger("outbox_consumers")
@@ -35,10 +35,10 @@ Status: Final = pq.TransactionStatus
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where a consumer's effects go, and how long its session may hold others up (seconds).
+    """The database of a consumer's effects, and the time-outs of its session in seconds.
 
-    Behind a `pooler` that lends a server connection for one transaction nothing may be left in the session:
-    what is told a session once is then told each transaction, and no statement is prepared.
+    With a `pooler` that assigns a server connection per transaction, nothing may be left in the session:
+    settings are made in each transaction, and no statement is prepared.
     """
 
     dsn: Secret
@@ -50,7 +50,7 @@ class Database:
     pooler: bool = False
 
     def begin(self, cursor: psycopg.Cursor[Any]) -> None:
-        """Begin a transaction that has our time-outs and a commit that is on disk."""
+        """Begin a transaction with our time-outs, whose commit waits until it is on disk."""
         if not self.pooler:
             cursor.execute("BEGIN")
             return
@@ -59,7 +59,7 @@ class Database:
 
     @property
     def timeouts(self) -> dict[str, str]:
-        """The time-outs as PostgreSQL reads them."""
+        """The time-outs as PostgreSQL settings."""
         return {
             "lock_timeout": f"{round(self.lock_timeout * 1000)}ms",
             "idle_timeout": f"{round(self.idle_timeout * 1000)}ms",
@@ -67,7 +67,7 @@ class Database:
 
 
 class ConsumerSession:
-    """A connection for as long as it lives, and a new one afterwards. Used by one thread."""
+    """A database connection that is replaced when it breaks. Used by one thread."""
 
     def __init__(
         self, database: Database, on_connect: Callable[[HandlerConnection], None] | None = None
@@ -77,7 +77,7 @@ class ConsumerSession:
         self._conn: HandlerConnection | None = None
 
     def open(self) -> None:
-        """Connect and check that effects can be written here.
+        """Connect, and check that effects can be written to this database.
 
         Raises Unreachable, ReadOnlyDatabase or InboxUnusable.
         """
@@ -87,7 +87,7 @@ class ConsumerSession:
             raise _unreachable(error) from error
 
     def connection(self) -> HandlerConnection:
-        """Give the open connection; open one where there is none or it is broken.
+        """Return the open connection; connect if there is none or it is broken.
 
         Raises psycopg.OperationalError while the server cannot be reached.
         """
@@ -98,25 +98,25 @@ class ConsumerSession:
         return self._conn
 
     def begin(self) -> psycopg.Cursor[Any]:
-        """Begin a transaction and give a cursor of our own in it."""
+        """Begin a transaction and return a cursor in it, without the checks of HandlerCursor."""
         cursor = cursor_of(self.connection())
         self._database.begin(cursor)
         return cursor
 
     def usable(self) -> bool:
-        """Say whether there is a connection that is not known to be broken."""
+        """Return whether there is a connection that is not known to be broken."""
         return self._conn is not None and not self._conn.closed
 
     def status(self) -> pq.TransactionStatus:
-        """Say in which state the transaction is; UNKNOWN without a connection."""
+        """Return the state of the transaction; UNKNOWN without a connection."""
         return Status.UNKNOWN if self._conn is None else Status(self._conn.pgconn.transaction_status)
 
     def commit(self) -> None:
-        """Commit and prove it; when this returns, the effects are on disk.
+        """Commit and verify it; when this returns, the effects are on disk.
 
-        The state before COMMIT must be INTRANS: INERROR means a database error that somebody caught, and
+        The state before COMMIT must be INTRANS: INERROR means that a handler caught a database error, and
         PostgreSQL would answer COMMIT with a ROLLBACK that psycopg does not report; IDLE means that the
-        transaction is over already. Afterwards the command tag must be COMMIT.
+        transaction has ended already. Afterwards the command tag must be COMMIT.
         Raises SwallowedDatabaseError, TransactionEndedByHandler or UnprovenTransaction.
         """
         status = self.status()
@@ -126,7 +126,7 @@ class ConsumerSession:
                 remedy="let the error out, or wrap the statement in `with conn.transaction():`",
             )
         if status == Status.IDLE:
-            raise not_yours()
+            raise transaction_ended()
         if status != Status.INTRANS or self._conn is None:
             raise psycopg.OperationalError(f"the connection is {status.name} before COMMIT")
         cursor = cursor_of(self._conn)
@@ -135,11 +135,11 @@ class ConsumerSession:
             raise UnprovenTransaction(f"PostgreSQL answered COMMIT with {cursor.statusmessage}")
 
     def rollback(self) -> None:
-        """Roll back whatever is open; a connection that cannot do so is closed. Never raises.
+        """Roll back the open transaction; a connection on which that fails is closed. Never raises.
 
-        After an error psycopg does it, which also forgets what it has prepared. A pipeline that broke off
-        may not have prepared what psycopg believes it has (3.3: a statement that is due for preparing
-        behind the failing one), and the name would fail in every transaction from then on.
+        After an error, psycopg's own rollback is used, since it also forgets its prepared statements: a
+        pipeline that was aborted may not have prepared what psycopg assumes (3.3: a statement that is due for
+        preparing after the failed one), and using its name would fail in every later transaction.
         """
         status = self.status()
         if status == Status.IDLE or self._conn is None:
@@ -148,7 +148,7 @@ class ConsumerSession:
             if status == Status.INERROR:
                 psycopg.Connection.rollback(self._conn)
             elif status == Status.INTRANS:
-                cursor_of(self._conn).execute("ROLLBACK")  # nothing failed: what is prepared stays so
+                cursor_of(self._conn).execute("ROLLBACK")  # nothing failed, so prepared statements are kept
             else:
                 raise psycopg.OperationalError(f"the connection is left {status.name}")
         except psycopg.Error as error:
@@ -156,18 +156,17 @@ class ConsumerSession:
             self.close()
 
     def close(self) -> None:
-        """Close the connection; what was not committed is rolled back by the server."""
+        """Close the connection; the server rolls back what was not committed."""
         if self._conn is not None:
             self._conn.close()
             self._conn = None
 
 
 def located(database: Database) -> Database:
-    """Name the inbox with the schema in which a new session finds it.
+    """Return the database with the inbox table qualified by the schema in which a new session finds it.
 
-    A handler may change search_path, for its transaction or for good (one schema for each tenant); the inbox
-    stays where it is. Connects only where the schema is not named already. Raises what `ConsumerSession.open`
-    raises.
+    Needed since a handler may change search_path, for its transaction or the session (one schema for each
+    tenant). Connects only if the name has no schema yet. Raises what `ConsumerSession.open` raises.
     """
     if "." in database.table:
         return database
@@ -222,9 +221,9 @@ def refuse_pooler(conn: psycopg.Connection[Any], settings: dict[str, Any]) -> No
 
 
 def conninfo_of(dsn: Secret) -> dict[str, Any]:
-    """Read a libpq connection string, and add how long a silent host is waited for.
+    """Parse a libpq connection string, and add the keepalive settings that detect a dead host.
 
-    Raises UsageError without repeating it: it may hold a password.
+    Raises UsageError, whose text does not repeat the string: it may hold a password.
     """
     try:
         return kept_alive(conninfo.conninfo_to_dict(dsn.value))
@@ -257,7 +256,7 @@ def _check(conn: psycopg.Connection[Any], database: Database) -> None:
 
 def _check_inbox(found: dict[str, Any], table: str) -> None:
     if found["missing"]:
-        raise inbox_missing(_plain(found["missing"]))
+        raise inbox_missing(_unquoted(found["missing"]))
     if found["key"] != ["event_id", "consumer"]:
         key = ", ".join(found["key"]) or "none"
         raise InboxUnusable(
@@ -266,10 +265,10 @@ def _check_inbox(found: dict[str, Any], table: str) -> None:
         )
     if found["refused"]:
         raise InboxUnusable(
-            f"missing rights on {_plain(found['refused'])}: SELECT, INSERT, UPDATE and DELETE are needed",
+            f"missing rights on {_unquoted(found['refused'])}: SELECT, INSERT, UPDATE and DELETE are needed",
             remedy="run outboxctl inbox init --grant <this role>",
         )
 
 
-def _plain(names: list[str]) -> str:
+def _unquoted(names: list[str]) -> str:
     return ", ".join(name.replace('"', "") for name in names)
