@@ -67,7 +67,7 @@ def test_what_cannot_be_right_is_refused_when_it_is_put_in(lab: Lab) -> None:
     with psycopg.connect(lab.dsn) as conn:
         with pytest.raises(UsageError, match="needs a type"):
             durable.put(conn, "")
-        with pytest.raises(UsageError, match="no JSON"):
+        with pytest.raises(UsageError, match="cannot be written as JSON"):
             durable.put(conn, "Work", object())
         with pytest.raises(UsageError, match="no time zone"):
             durable.put(conn, "Work", run_at=datetime(2026, 1, 1))

@@ -226,5 +226,5 @@ def test_status_shows_the_queue(lab: Lab, program: Program) -> None:
         assert (queue["consumer"], queue["workers"]) == ("billing", 1)
         assert {state: n["jobs"] for state, n in queue["states"].items()} == {"dead": 1, "later": 1}
         text = program("inbox", "status")
-    assert "jobs of billing, 1 workers at work" in text
+    assert "jobs of billing, 1 workers running" in text
     assert "later" in text

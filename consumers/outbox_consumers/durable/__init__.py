@@ -1,7 +1,7 @@
-"""Long work: a durable inbox, and the job queue that it is.
+"""The durable inbox: a job queue in PostgreSQL for handlers that take long.
 
-`DurableInbox` receives events from Kafka into a table and lets workers handle them in their own time;
-`DurableInbox.put` queues jobs without Kafka, in the caller's transaction.
+`DurableInbox` stores events from Kafka in a table, from which workers take and handle them later.
+`DurableInbox.put` adds jobs without Kafka, in the caller's transaction.
 """
 
 from outbox_consumers.durable.counts import Count, states, workers

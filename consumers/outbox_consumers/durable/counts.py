@@ -1,4 +1,4 @@
-"""For people and slow monitors: how many jobs are in which state, and how many workers there are."""
+"""The state of a durable inbox: its jobs by state, and its workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outbox_consumers.inbox import job_tables
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many jobs are in one state, and the age of the oldest in seconds."""
+    """The number of jobs in one state, and the age of the oldest in seconds."""
 
     jobs: int
     oldest: float
@@ -24,7 +24,7 @@ class Count:
 def states(
     conn: psycopg.Connection[Any], table: str, consumer: str | None = None
 ) -> dict[str, dict[str, Count]]:
-    """Count jobs by consumer and state. Reads every row. Raises InboxUnusable without a table."""
+    """Count jobs by consumer and state. Reads the whole table. Raises InboxUnusable if it is missing."""
     cursor = psycopg.Cursor(conn, row_factory=tuple_row)
     try:
         cursor.execute(job_tables.compose("durable_status", table), {"consumer": consumer})
@@ -37,6 +37,6 @@ def states(
 
 
 def workers(conn: psycopg.Connection[Any], table: str) -> dict[str, int]:
-    """Count the workers of each consumer whose lease holds."""
+    """Count the workers of each consumer that hold a lease."""
     cursor = psycopg.Cursor(conn, row_factory=tuple_row)
     return dict(cursor.execute(job_tables.compose("durable_count_workers", table)).fetchall())

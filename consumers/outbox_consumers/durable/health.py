@@ -1,4 +1,4 @@
-"""What the HTTP port shows of one worker: whether it holds its lease, and what it has done."""
+"""Health and metrics of one worker of a durable inbox, for its HTTP port."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from outbox_consumers.durable.lease import LeaseRenewal
 
 @dataclass(frozen=True, slots=True)
 class WorkerHealth:
-    """A worker is healthy while it holds its lease, which takes a database that answers."""
+    """The health of a worker: it is healthy while it holds its lease, which requires a working database."""
 
     consumer: str
     healthy: bool
     lease_seconds_left: float
-    seconds_at_work: float  # of the job at hand
+    seconds_at_work: float  # since the current handler call began; 0 between calls
 
 
 class MonitoredWorker:
-    """What `health.serving` shows of one worker; `renewal` gives its lease once it has one."""
+    """The health and metrics of one worker. `renewal` returns its lease renewal, None before it starts."""
 
     def __init__(self, name: str, counters: WorkCounters, renewal: Callable[[], LeaseRenewal | None]) -> None:
         self.name = name
@@ -30,24 +30,22 @@ class MonitoredWorker:
         self._renewal = renewal
 
     def health(self) -> WorkerHealth:
-        """Judge by the lease: whoever has lost it works for nothing."""
+        """Return the health, judged by the lease: a worker without one cannot commit anything."""
         renewal = self._renewal()
         left, busy = (renewal.seconds_left(), renewal.job_seconds()) if renewal is not None else (0.0, 0.0)
         return WorkerHealth(self.name, left > 0, round(left, 3), round(busy, 3))
 
     def collect(self) -> Iterator[Metric]:
-        """Give the metrics."""
+        """Yield the metrics."""
         label, health = ["consumer"], self.health()
-        jobs = CounterMetricFamily(
-            "outbox_durable_jobs", "Jobs by what became of them", labels=["consumer", "outcome"]
-        )
+        jobs = CounterMetricFamily("outbox_durable_jobs", "Jobs by outcome", labels=["consumer", "outcome"])
         for outcome, count in self._counters.document().items():
             jobs.add_metric([self.name, outcome], count)
         yield jobs
         for name, number, text in (
             ("healthy", float(health.healthy), "1 while the worker holds its lease"),
-            ("lease_seconds_left", health.lease_seconds_left, "How long the lease still holds"),
-            ("seconds_at_work", health.seconds_at_work, "How long the job at hand has been at work"),
+            ("lease_seconds_left", health.lease_seconds_left, "Seconds until the lease expires"),
+            ("seconds_at_work", health.seconds_at_work, "Seconds since the current handler call began"),
         ):
             gauge = GaugeMetricFamily(f"outbox_durable_worker_{name}", text, labels=label)
             gauge.add_metric([self.name], number)

@@ -1,6 +1,6 @@
-"""What a worker has in hand: jobs leased but not begun, the one at work, and those handled but not ended.
+"""The jobs that a worker has leased: waiting, running, or handled but not yet ended in the database.
 
-Shared by the worker's two threads, the one that handles and the one that keeps the lease.
+Shared by the worker's two threads: one calls the handlers, the other renews the lease.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from outbox_consumers.durable.jobs import LeasedJob
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """The job at work: since when, and how long it may take at most (None: for ever)."""
+    """The job whose handler is running, since when, and its time limit in seconds (None: unlimited)."""
 
     job: LeasedJob
     since: float  # monotonic clock
@@ -24,7 +24,7 @@ class RunningJob:
 
 
 class JobsInProgress:
-    """The jobs in hand. Each method is atomic: a job is run or given back, never both."""
+    """The leased jobs of one worker. Each method is atomic, so a job is either run or given back."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,54 +33,54 @@ class JobsInProgress:
         self._handled: list[LeasedJob] = []
 
     def add(self, jobs: Sequence[LeasedJob]) -> None:
-        """Take leased jobs in hand, behind those already there."""
+        """Add leased jobs behind those already waiting."""
         with self._lock:
             self._waiting.extend(jobs)
 
     def take_next(self) -> LeasedJob | None:
-        """Take the next job out; it is this thread's from now on."""
+        """Remove and return the next waiting job; only the caller may handle it now."""
         with self._lock:
             return self._waiting.popleft() if self._waiting else None
 
     def begin(self, running: RunningJob) -> None:
-        """Note which job is at work."""
+        """Record the job whose handler is about to run."""
         with self._lock:
             self._running = running
 
     def end(self) -> None:
-        """Note that no job is at work."""
+        """Record that no handler is running."""
         with self._lock:
             self._running = None
 
     def add_handled(self, job: LeasedJob) -> None:
-        """Keep a job whose handler wrote nothing; its end can share a transaction with others."""
+        """Add a job whose handler wrote nothing: its end may share a transaction with others."""
         with self._lock:
             self._handled.append(job)
 
     def take_handled(self) -> list[LeasedJob]:
-        """Take the jobs that only have to be ended."""
+        """Remove and return the handled jobs, which the caller has to end."""
         with self._lock:
             jobs, self._handled = self._handled, []
             return jobs
 
     def take_waiting(self) -> list[LeasedJob]:
-        """Let go of everything that was not begun."""
+        """Remove and return the waiting jobs."""
         with self._lock:
             jobs = list(self._waiting)
             self._waiting.clear()
             return jobs
 
     def running_seconds(self, now: float) -> float:
-        """Say for how long the job at work has been; 0 without one."""
+        """Return the seconds since the running handler was called; 0 if none is running."""
         running = self._running
         return 0.0 if running is None else now - running.since
 
-    def is_slow(self, now: float, patience: float) -> bool:
-        """Say whether a job has been at work for longer than `patience` seconds."""
-        return self.running_seconds(now) >= patience
+    def is_slow(self, now: float, limit: float) -> bool:
+        """Return whether a handler has been running for `limit` seconds or more."""
+        return self.running_seconds(now) >= limit
 
     def overdue(self, now: float) -> RunningJob | None:
-        """Give the job at work if it has taken longer than it may."""
+        """Return the running job if it has exceeded its time limit."""
         running = self._running
         if running is None or running.limit is None or now - running.since < running.limit:
             return None

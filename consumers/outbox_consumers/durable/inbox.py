@@ -1,4 +1,4 @@
-"""The durable inbox: events are received into a table at once and handled in their own time."""
+"""The durable inbox: events are stored in a table as they arrive, and handled later by workers."""
 
 from __future__ import annotations
 
@@ -68,21 +68,20 @@ class DurableInbox:
 
         durable.run(workers=4)
 
-    Events are claimed and written into the table in one transaction, and their offsets stored once it is
-    proven to be committed, so the broker never waits for a handler. What a handler writes through `conn`
+    Events are claimed and written into the table in one transaction, and their offsets are stored when it is
+    proven to be committed, so handlers never delay the consumer group. What a handler writes through `conn`
     is committed together with the end of its job, and only while the worker still holds the job: effects
-    happen once. Whatever a handler does elsewhere (HTTP, mail) may happen again after a crash: pass on
-    `event.id`.
+    happen once. Effects elsewhere (HTTP, mail) may happen again after a crash: pass on `event.id`.
 
-    Jobs of one key are handled one at a time and in order; other keys do not wait for a failed one. A
-    worker that says nothing for `lease` seconds is taken for dead, its session is ended and its jobs are
-    given to others. `keep` is for how many seconds finished jobs stay in the table.
+    Jobs with the same key are handled one at a time and in order; a failed job delays only its own key. A
+    worker that has not renewed its lease for `lease` seconds is considered dead: its session is terminated
+    and its jobs become ready for others. Finished jobs stay in the table for `keep` seconds.
 
-    `put` wakes the workers with NOTIFY. PostgreSQL lets one such commit through at a time, so a busy
-    database may prefer `notify=False`: then a job waits for up to a second.
+    `put` notifies the workers with NOTIFY. PostgreSQL serializes commits that contain one, so on a busy
+    database `notify=False` may be better: then a job waits up to a second.
 
-    `untyped`, `type_header`, `id_header`, `id_scope` and `unscoped_ids` are for what is received from Kafka,
-    as for `Consumer`. Without `kafka` and `topics` it is a job queue: see `put`.
+    `untyped`, `type_header`, `id_header`, `id_scope` and `unscoped_ids` apply to events from Kafka, as for
+    `Consumer`. Without `kafka` and `topics` the inbox is a job queue: see `put`.
     """
 
     def __init__(
@@ -113,8 +112,8 @@ class DurableInbox:
             raise UsageError("a durable inbox needs a name", remedy='write DurableInbox("billing", ...)')
         if lease < 1 or grace < 0 or keep < 0:
             raise UsageError(
-                f"lease={lease:g}, grace={grace:g}, keep={keep:g}: a lease lasts a second or more, "
-                "the others are not negative"
+                f"lease={lease:g}, grace={grace:g}, keep={keep:g}: "
+                "lease must be 1 or more, grace and keep 0 or more seconds"
             )
         self.name = name
         self.counters = WorkCounters()
@@ -129,7 +128,7 @@ class DurableInbox:
         self._time = Clock(time.monotonic, time.sleep, random.random)
         self._stop = threading.Event()
         self._batch_size = batch_size
-        self._renewal: LeaseRenewal | None = None  # of the worker that this process is
+        self._renewal: LeaseRenewal | None = None  # of the worker that runs in this process
         self._receiver: Consumer | None = None
         if kafka is not None or topics:
             self._receiver = Consumer(
@@ -152,17 +151,18 @@ class DurableInbox:
     ) -> Callable[[H], H]:
         """Register a function `(conn, event)` for an event type.
 
-        Return means done, an exception means try again after the delay of the RetryStrategy, `Reject`
-        means never, `Skip` means done. After `max_attempts` (the RetryStrategy's, else 10) the job is
-        kept as dead and its key goes on. `timeout` is how many seconds a call may take: then the job is
-        taken away from it, its running statement is cancelled, and what it writes is never committed.
+        If the function returns or raises `Skip`, the job is done. `Reject` makes it dead; after any other
+        exception it is tried again after the delay of the RetryStrategy. After `max_attempts` (default: that
+        of the RetryStrategy, else 10) the job is kept as dead and the next job of its key follows. `timeout`
+        is the time limit of a call in seconds: after it the job is taken away from the call, its running
+        statement is cancelled, and what it writes is never committed.
 
         `together=True` is for handlers that are always quick: as long as their calls take less than
-        10 ms they share transactions of about 20 ms, which is some four times as fast. When one fails,
-        what they wrote is rolled back and each is called again alone.
+        10 ms they share transactions of about 20 ms, which is about four times as fast. If one fails,
+        the transaction is rolled back and each handler is called again alone.
 
-        `version` is the version of `event.data` that the handler wants; older ones are upcast, others
-        rejected. Without it the handler gets what the upcasts lead to.
+        `version` is the version of `event.data` that the handler takes: older payloads are upcast to it,
+        newer ones rejected. Without it the handler gets the result of all upcasts.
         """
 
         def register(function: H) -> H:
@@ -187,8 +187,8 @@ class DurableInbox:
     def upcast(self, event_type: str, *, from_version: int) -> Callable[[U], U]:
         """Register a function `(data)` that turns a payload of `from_version` into one of the next.
 
-        Upcasts form a chain: a job of version 1 goes through those from 1, 2, ... What is in the table
-        stays as it came.
+        Upcasts form a chain: a payload of version 1 goes through those from 1, 2, ... The rows in the table
+        are not changed.
         """
 
         def register(function: U) -> U:
@@ -198,7 +198,7 @@ class DurableInbox:
         return register
 
     def _receive_type(self, receiver: Consumer, event_type: str) -> None:
-        """Let the receiver write events of this type into the table, all types with one statement."""
+        """Let the receiver store events of this type, too; one statement stores the events of all types."""
         known = receiver._routes.by_type
         if known:
             known[event_type.encode()] = next(iter(known.values()))
@@ -222,16 +222,16 @@ class DurableInbox:
         run_at: datetime | None = None,
         headers: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Put a job into the queue, in the caller's transaction; a worker gets it once that is committed.
+        """Add a job to the queue in the caller's transaction; workers see it when that commits.
 
-        Works on any connection to the database of the inbox and never commits what the caller began; a
-        connection in autocommit mode outside a transaction gets one for this job. False: a job of this
-        `id` was put in before. Arguments as for `Job`.
+        Takes any connection to the inbox's database. Never commits the caller's transaction; on a connection
+        in autocommit mode outside a transaction, the job gets one of its own. Returns False if a job with
+        this `id` was added before. Arguments as for `Job`.
         """
         return bool(self.put_many(conn, [Job(type, data, key, id, priority, run_at, headers)]))
 
     def put_many(self, conn: psycopg.Connection[Any], jobs: Sequence[Job]) -> int:
-        """Put jobs into the queue with one statement, in order; say how many were new. See `put`."""
+        """Add jobs to the queue in order, with one statement; return how many were new. See `put`."""
         if conn.autocommit and conn.info.transaction_status == pq.TransactionStatus.IDLE:
             with conn.transaction():
                 return self._put_many(conn, jobs)
@@ -251,14 +251,14 @@ class DurableInbox:
     def run(self, workers: int = 4, listen: Address | None = None) -> None:
         """Run a receiver (when there are topics) and `workers` workers, each in a process of its own.
 
-        Until SIGTERM, SIGINT or `stop`; then every worker finishes the job it is at, within `grace`
-        seconds, and hands back the others. A process that dies is started again, and its jobs are ready
-        for others at once. With `listen` (host and port) each serves its health and metrics, the first
-        worker there, the others on the ports that follow, the receiver on the last. Raises Unreachable,
-        ReadOnlyDatabase, InboxUnusable or Failed when it cannot begin.
+        Runs until SIGTERM, SIGINT or `stop`; then each worker finishes its current job within `grace`
+        seconds and gives back the others. A process that dies is restarted, and its jobs become ready
+        for others at once. With `listen` (host and port) each process serves its health and metrics: the
+        first worker on that port, the others on the following ports, the receiver on the last one. Raises
+        Unreachable, ReadOnlyDatabase, InboxUnusable or Failed when it cannot begin.
         """
         if workers < 1:
-            raise UsageError(f"workers={workers}: at least one works")
+            raise UsageError(f"workers={workers}: must be at least one")
         self._check()
         shown = MonitoredWorker(self.name, self.counters, lambda: self._renewal)
         worker = Role(self._run_worker, self.stop, shown)
@@ -269,26 +269,26 @@ class DurableInbox:
         Fleet(roles, self._expire, self._grace, listen).run(self._stop)
 
     def work(self) -> None:
-        """Be one worker, in this thread, until SIGTERM, SIGINT or `stop`. Raises like `run`."""
+        """Run one worker in this thread until SIGTERM, SIGINT or `stop`. Raises the same errors as `run`."""
         self._check()
         self._stop.clear()
         with Stopping(self._stop.set):
             self._new_worker(f"{socket.gethostname()}/{os.getpid()}", kill=False).run(self._stop.is_set)
 
     def receive(self) -> None:
-        """Be the receiver, in this thread, until SIGTERM, SIGINT or `stop`. Raises like Consumer.run."""
+        """Run the receiver in this thread until SIGTERM, SIGINT or `stop`. Raises what Consumer.run does."""
         if self._receiver is None:
             raise UsageError(f"{self!r} has no topics", remedy="pass kafka={...} and topics=[...]")
         self._receiver.run()
 
     def stop(self) -> None:
-        """Ask `run`, `work` and `receive` to end; may be called from any thread."""
+        """Ask `run`, `work` and `receive` to end. May be called from any thread."""
         self._stop.set()
         if self._receiver is not None:
             self._receiver.stop()
 
     def _check(self) -> None:
-        """Raise before anything is started when nothing can work."""
+        """Raise what `run` raises when it cannot begin, before any process is started."""
         if not self._routes.by_type:
             raise UsageError(f"{self!r} has no handlers", remedy='add one with @durable.handler("...")')
         session = WorkerSession(self._database)
@@ -311,16 +311,16 @@ class DurableInbox:
         return JobWorker(name, settings, self._traced_routes(), self.counters, self._time)
 
     def _traced_routes(self) -> Routes:
-        """Put spans around the handlers when the application has set up OpenTelemetry."""
+        """Return the routes, with a span around each handler if the application uses OpenTelemetry."""
         if "opentelemetry.trace" not in sys.modules:
             return self._routes
-        from outbox_consumers.handlers import tracing  # an extra, of no cost where nobody uses it
+        from outbox_consumers.handlers import tracing  # an extra, loaded only when in use
 
         wrap = tracing.around(self.name)
         return self._routes if wrap is None else self._routes.wrapped(wrap)
 
     def _expire(self, name: str) -> None:
-        """End the lease of a process that is gone, so that nobody waits for it."""
+        """End the lease of a dead process, so that its jobs become ready at once."""
         session = WorkerSession(self._database)
         try:
             values = {"consumer": self.name, "name": name}
@@ -332,7 +332,7 @@ class DurableInbox:
             session.close()
 
     def window(self, keep: timedelta | None = None) -> timedelta | None:
-        """Derive how long the inbox must remember, like Consumer.window; without topics `keep` decides."""
+        """Return how long the inbox must remember events, as Consumer.window does; without topics, `keep`."""
         return keep if self._receiver is None else self._receiver.window(keep)
 
     @property
@@ -345,33 +345,33 @@ class DurableInbox:
         """The name of the inbox table."""
         return self._table
 
-    # -- For people ------------------------------------------------------------------------------------
+    # -- Administration --------------------------------------------------------------------------------
 
     def status(self, conn: psycopg.Connection[Any]) -> dict[str, Count]:
-        """Count the jobs by state. Reads every row: for people and slow monitors."""
+        """Count the jobs by state. Reads the whole table, so do not call it often."""
         return counts.states(conn, self._table, self.name).get(self.name, {})
 
     def dead(
         self, conn: psycopg.Connection[Any], *, event_type: str | None = None, limit: int | None = None
     ) -> list[DeadJob]:
-        """List jobs that were given up, the longest dead first."""
+        """List dead jobs, the longest dead first."""
         wanted = DeadLetterFilter(consumer=self.name, event_type=event_type, limit=limit)
         return [dead_jobs.dead_job(found) for found in dead_jobs.find(conn, wanted, self._table)]
 
     def redrive(self, conn: psycopg.Connection[Any], jobs: Sequence[DeadJob]) -> int:
-        """Let dead jobs be tried again, as if for the first time, in the caller's transaction."""
+        """Make dead jobs ready again with all attempts, in the caller's transaction; return how many."""
         count = dead_jobs.redrive(conn, [job.position for job in jobs], self._table)
         self._writer.notify(conn)
         return count
 
     def discard(self, conn: psycopg.Connection[Any], jobs: Sequence[DeadJob]) -> int:
-        """Forget dead jobs for good, in the caller's transaction. Their ids stay claimed."""
+        """Delete dead jobs in the caller's transaction. Their ids stay claimed."""
         return dead_jobs.discard(conn, [job.position for job in jobs], self._table)
 
     def mend(self, conn: psycopg.Connection[Any]) -> int:
-        """Set queues going whose head somebody has deleted by hand; say how many there were.
+        """Repair queues without a head, and return how many there were.
 
-        Reads every waiting row. Nothing but deleting or changing rows by hand makes it necessary.
+        Only deleting or changing rows by hand makes it necessary. Reads all waiting rows.
         """
         count = cursor_of(conn).execute(
             job_tables.compose("durable_repair_queues", self._table), {"consumer": self.name}, prepare=False
@@ -381,7 +381,7 @@ class DurableInbox:
 
 
 def _claim_first(id: UUID, fresh: set[UUID]) -> bool:
-    """Say whether an id is fresh; of two jobs with the same one, the first is."""
+    """Return whether an id is in `fresh`, and remove it, so that only the first job with it is new."""
     if id not in fresh:
         return False
     fresh.discard(id)

@@ -1,4 +1,4 @@
-"""Jobs: events with a place in a queue, as rows and as what a worker has in hand."""
+"""Jobs: events in a queue, as the caller adds them, as rows, and as a worker leases them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from outbox_consumers.inbox import job_tables
 from outbox_consumers.inbox.claims import PackedIds, cursor_of
 
 PRIORITIES: Final = range(-32768, 32768)  # smallint
-_LONGEST_QUEUE: Final = 256  # an index entry holds 2,700 bytes at most; a key may be longer
+_LONGEST_QUEUE: Final = 256  # bytes; an index entry may have 2,700, a key may be longer
 _NO_FAILURES: Final = FailureHistory()
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job to be put into a queue: `Job("SendInvoice", {"order": 42}, key="42")`.
+    """A job for a queue: `Job("SendInvoice", {"order": 42}, key="42")`.
 
-    Jobs of one key are handled in the order they were put in, one at a time; an empty key waits for
-    nobody. Higher `priority` goes first, within one priority the older job. `run_at` is the earliest
-    time to run (aware datetime). `id` makes a job that is put in twice one job; without it each put is a
-    job of its own.
+    Jobs with the same key are handled in the order in which they were added, one at a time; a job with
+    an empty key waits for no other job. Jobs with a higher `priority` go first, then older ones. `run_at`
+    is the earliest time to run (aware datetime). A second job with the same `id` is ignored; without an
+    `id` every job is new.
     """
 
     type: str
@@ -48,11 +48,11 @@ class Job:
         if not self.type or "\0" in self.type:
             raise UsageError("a job needs a type", remedy='write put(conn, "SendInvoice", ...)')
         if not isinstance(self.key, str):
-            raise UsageError(f"key={self.key!r} is no text", remedy="pass str(...) of it")
+            raise UsageError(f"key={self.key!r} is not a string", remedy="pass str(...)")
         if self.id is not None and not self.id.int:
             raise UsageError("id is the nil UUID, which identifies nothing", remedy="leave it out")
         if self.priority not in PRIORITIES:
-            raise UsageError(f"priority={self.priority}: from -32768 to 32767")
+            raise UsageError(f"priority={self.priority} is not between -32768 and 32767")
         if self.run_at is not None and self.run_at.tzinfo is None:
             raise UsageError(
                 f"run_at={self.run_at} has no time zone",
@@ -60,7 +60,7 @@ class Job:
             )
 
     def event(self) -> Event:
-        """Make the event that the handler will see. Raises UsageError for data that JSON cannot hold."""
+        """Return the event that the handler will get. Raises UsageError for data that is not JSON."""
         try:
             return Event(
                 self.type,
@@ -72,12 +72,12 @@ class Job:
                 topic="",
             )
         except (TypeError, ValueError) as error:
-            raise UsageError(f"the data of job {self.type} is no JSON: {error}") from None
+            raise UsageError(f"the data of job {self.type} cannot be written as JSON: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class LeasedJob:
-    """A job in the hands of a worker. `token` tells this lease from every other one of the job."""
+    """A job that a worker has leased. `token` is its fencing token: each lease of a job has another one."""
 
     position: int
     token: int
@@ -88,7 +88,7 @@ class LeasedJob:
 
 
 def leased_job(found: dict[str, Any]) -> LeasedJob:
-    """Make what a worker has in hand of the row it has taken."""
+    """Return the leased job that a row holds."""
     event = event_of(found)
     event._attempt = found["attempts"] + 1
     return LeasedJob(
@@ -97,7 +97,7 @@ def leased_job(found: dict[str, Any]) -> LeasedJob:
 
 
 def queue_of(event: Event) -> bytes | None:
-    """Name the queue of an event: its topic and key. None for one without a key."""
+    """Return the name of an event's queue, made of its topic and key; None without a key."""
     key = event.message.key()
     if not key:
         return None
@@ -106,7 +106,7 @@ def queue_of(event: Event) -> bytes | None:
 
 
 class JobWriter:
-    """Puts jobs into the queue of one consumer, through any connection and in its transaction."""
+    """Adds jobs to the queue of one consumer, on any connection and in its transaction."""
 
     def __init__(self, consumer: str, table: str, notify: bool) -> None:
         self._notifies = notify
@@ -119,7 +119,7 @@ class JobWriter:
     def enqueue(
         self, conn: psycopg.Connection[Any], events: Sequence[Event], jobs: Sequence[Job] | None = None
     ) -> None:
-        """Put events in, in order, and wake the workers on commit. Raises InboxUnusable without a table."""
+        """Add events in order and notify the workers on commit. Raises InboxUnusable without a table."""
         cursor = cursor_of(conn)
         try:
             cursor.execute(self._enqueue, columns(self._consumer, events, jobs), prepare=False)
@@ -128,18 +128,18 @@ class JobWriter:
         self.notify(conn)
 
     def notify(self, conn: psycopg.Connection[Any]) -> None:
-        """Wake the workers when the transaction commits."""
+        """Notify the workers when the transaction commits, unless that is switched off."""
         if self._notifies:
             cursor_of(conn).execute(self._notify, {"channel": self._channel})
 
 
 def missing(table: str) -> InboxUnusable:
-    """Say that there is no table of jobs, and how to make one."""
+    """Return the error for a missing table of jobs."""
     return InboxUnusable(f"there is no table {table}_job", remedy="run outboxctl inbox init --durable")
 
 
 def columns(consumer: str, events: Sequence[Event], jobs: Sequence[Job] | None = None) -> dict[str, object]:
-    """Give the columns of the rows that events become, one list for each."""
+    """Return the parameters of `durable_enqueue`: one list for each column."""
     rows = [row(consumer, event, _NO_FAILURES, "") for event in events]
     return {
         "consumer": consumer,

@@ -1,15 +1,15 @@
-"""Keep the jobs of a key in line: one head, which workers may take, and the others behind it.
+"""The order of jobs with the same key: each queue has one head, which workers may take; the others wait.
 
-A job with a key comes in as `new`. Sorting makes it the head of its queue, or lets it wait; whoever ends
-a head makes the next one head in the same transaction. The two may run at the same time:
+A job with a key is inserted as `new`. Sorting makes it the head of its queue or sets it to `waiting`. The
+worker that ends a head makes the next job the head in the same transaction. Both may run concurrently:
 
-- A job is only let wait while its head is locked against ending, so whoever ends that head afterwards
-  finds it. A head that is being ended just now cannot be locked: then the job stays new for this time.
-- One worker at a time sorts, so a queue without a head gets one.
-- A unique index lets a queue have one head at most, whatever the code does.
+- A job is set to `waiting` only while its head is locked, so the worker that ends the head afterwards sees
+  the waiting job. If the head is being ended and cannot be locked, the job stays new until the next sorting.
+- Only one worker sorts at a time, so a queue without a head gets exactly one.
+- A unique index guarantees that no queue has two heads.
 
-Sorting waits for no row lock. Every statement is simple enough to have one sensible plan, whatever the
-statistics say.
+Sorting never waits for a row lock. Each statement is simple enough to get the same good plan with any
+table statistics.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ SORT_AT_ONCE: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What becomes of new jobs, by position. Those in neither list stay new."""
+    """The new states of new jobs, by position. Jobs in neither list stay new."""
 
     heads: list[int]
     behind: list[int]
 
 
 def place_jobs(new: Sequence[tuple[int, bytes]], heads: dict[bytes, int], locked: set[int]) -> Placement:
-    """Decide on new jobs, given in the order of their positions.
+    """Decide which new jobs become heads and which wait. `new` is in the order of positions.
 
-    `heads` are the queues that have a head, `locked` the heads that cannot end before we commit.
+    `heads` maps queues to the positions of their heads; `locked` are the heads that this transaction has
+    locked, so that they cannot end before it commits.
     """
     made: dict[bytes, int] = {}
     behind: list[int] = []
@@ -51,7 +52,7 @@ def place_jobs(new: Sequence[tuple[int, bytes]], heads: dict[bytes, int], locked
 
 
 class KeyQueues:
-    """The queues of one consumer."""
+    """The queues of one consumer. Nothing here commits."""
 
     def __init__(self, consumer: str, table: str) -> None:
         self._consumer = consumer
@@ -63,7 +64,7 @@ class KeyQueues:
         self._advance = job_tables.compose("durable_advance", table)
 
     def sort_new(self, conn: psycopg.Connection[Any]) -> int:
-        """Put new jobs in line and say how many there were. The caller is the only one who does so."""
+        """Sort new jobs into their queues; return their number. The caller must hold the sorting lock."""
         cursor = cursor_of(conn)
         values = {"consumer": self._consumer, "limit": SORT_AT_ONCE}
         new = cursor.execute(self._read_new, values, prepare=False).fetchall()
@@ -84,7 +85,7 @@ class KeyQueues:
         return len(new)
 
     def advance(self, conn: psycopg.Connection[Any], queues: Sequence[bytes | None]) -> None:
-        """Make the next job of each queue its head, after the one before has ended in this transaction."""
+        """Make the next job of each queue its head, after this transaction has ended the previous head."""
         named = [queue for queue in queues if queue is not None]
         if named:
             values = {"consumer": self._consumer, "queues": named}

@@ -1,7 +1,7 @@
-"""Keep a worker's lease, notice those of others that have run out, and hear of new jobs.
+"""Renew a worker's lease, release the jobs of dead workers, and listen for new jobs.
 
-All of it in one thread with a session of its own, so that neither a busy handler nor its transaction
-is in the way.
+All of it runs in one thread with its own database session, so that a busy handler or its transaction
+cannot delay it.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from outbox_consumers.inbox import job_tables
 
 log = logging.getLogger("outbox_consumers")
 
-SLOW_JOB_SECONDS: Final = 1.0  # how long leased jobs wait behind a slow one before others get them
+SLOW_JOB_SECONDS: Final = 1.0  # after which the jobs waiting behind a running one are given back
 RETRY_SECONDS: Final = 1.0
-CHECK_SECONDS: Final = 1.0  # how often workers look for others whose lease has run out
-LONGEST_DELAY: Final = 60.0  # before a job that took too long is tried again
+CHECK_SECONDS: Final = 1.0  # between checks for workers whose lease has expired
+LONGEST_DELAY: Final = 60.0  # before a job that exceeded its time limit is tried again
 EXIT_OVERDUE: Final = 70
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """How long a worker that says nothing is believed to be alive, and what to do about stuck handlers.
+    """The duration of a lease in seconds, and what to do about a handler that does not return.
 
-    With `kill` the process ends itself when a handler has not come back `grace` seconds after its limit.
+    With `kill` the process ends itself if a handler has not returned `grace` seconds after its time limit.
     """
 
     seconds: float = 30.0
@@ -46,7 +46,7 @@ class Lease:
 
     @property
     def interval(self) -> float:
-        """Say how often to extend it."""
+        """Seconds between renewals."""
         return self.seconds / 3
 
 
@@ -82,38 +82,38 @@ class LeaseRenewal:
         self._extend_at = self._check_at = 0.0
 
     def start(self) -> None:
-        """Begin to listen, and to look after leases."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; the lease is not extended any more."""
+        """Stop the thread; the lease is no longer renewed."""
         self._stopped.set()
         self._thread.join(2 * RETRY_SECONDS + 10)
 
     def set_worker(self, worker: int | None, session: psycopg.Connection[Any] | None = None) -> None:
-        """Keep the lease of this registration, just made; None: keep none."""
+        """Renew the lease of this worker from now on, just registered on `session`; None: renew none."""
         self._expires_at = self._clock() + self._lease.seconds
         self._worker, self._worker_conn = worker, session
 
     def is_held(self) -> bool:
-        """Say whether the lease holds as far as we know; the database has the last word."""
+        """Return whether the lease is held, as far as known here; the database decides."""
         return self._worker is not None and self._clock() < self._expires_at
 
     def seconds_left(self) -> float:
-        """Say for how many seconds the lease still holds as far as we know; 0 without one."""
+        """Return the seconds until the lease expires, as far as known here; 0 without a lease."""
         return max(0.0, self._expires_at - self._clock()) if self._worker is not None else 0.0
 
     def job_seconds(self) -> float:
-        """Say for how many seconds the job at work has been; 0 without one."""
+        """Return the seconds since the running handler was called; 0 if none is running."""
         return self._jobs.running_seconds(self._clock())
 
     def wait(self, seconds: float) -> None:
-        """Wait for news: a job was put in, one was rescued, somebody called `wake`."""
+        """Wait up to `seconds` for a notification of new jobs, for released jobs, or for `wake`."""
         self._woken.wait(seconds)
         self._woken.clear()
 
     def wake(self) -> None:
-        """End a `wait`; may be called from a signal handler."""
+        """End a `wait`. May be called from a signal handler."""
         self._woken.set()
 
     def _run(self) -> None:
@@ -122,14 +122,16 @@ class LeaseRenewal:
                 with _connect(self._database) as conn:
                     conn.execute(sql.get("set_lease_session"))
                     conn.execute(composing.SQL("LISTEN {}").format(composing.Identifier(self._channel)))
-                    self._woken.set()  # what was put in while nobody listened
+                    self._woken.set()  # jobs may have been added before LISTEN
                     self._run_session(conn)
             except psycopg.Error as error:
                 if not self._stopped.is_set():
-                    log.warning("the lease's session is lost: %s", " ".join(str(error).split()))
+                    log.warning(
+                        "lost the database session that renews the lease: %s", " ".join(str(error).split())
+                    )
                 self._stopped.wait(RETRY_SECONDS)
             except Exception:
-                log.exception("keeping the lease failed; trying again")
+                log.exception("renewing the lease failed; trying again")
                 self._stopped.wait(RETRY_SECONDS)
 
     def _run_session(self, conn: psycopg.Connection[Any]) -> None:
@@ -146,7 +148,7 @@ class LeaseRenewal:
                 self._check_at = self._clock() + CHECK_SECONDS
 
     def _extend(self, conn: psycopg.Connection[Any]) -> None:
-        """Extend the lease."""
+        """Extend the lease, unless the worker was removed."""
         worker, begun = self._worker, self._clock()
         if worker is not None:
             values = {"worker": worker, "lease": self._lease.seconds}
@@ -155,24 +157,26 @@ class LeaseRenewal:
                 if alive:
                     self._expires_at = begun + self._lease.seconds
                 else:
-                    log.warning("worker %d was declared dead; its jobs belong to others now", worker)
+                    log.warning("the lease of worker %d has expired and others have its jobs now", worker)
                     self.set_worker(None)
 
     def _clean_up(self, conn: psycopg.Connection[Any]) -> None:
-        """Let others have the jobs of dead workers, and remove done jobs that were kept long enough."""
+        """Release the jobs of dead workers, and remove done jobs that were kept long enough."""
         dead = conn.execute(self._remove_expired, {"consumer": self._consumer}).fetchall()
         rescued = conn.execute(self._requeue, {"consumer": self._consumer}, prepare=False).rowcount
         while self._queue.purge(conn) == PURGE_AT_ONCE and not self._stopped.is_set():
             pass
         for name, ended in dead:
-            log.warning("worker %s is dead%s", name, ", its session was ended" if ended else "")
+            log.warning(
+                "the lease of worker %s has expired%s", name, ", its session was terminated" if ended else ""
+            )
         if rescued:
             log.warning("%d jobs of dead workers are ready again", rescued)
             self._counters.rescued += rescued
             self._woken.set()
 
     def _check_running(self, conn: psycopg.Connection[Any]) -> None:
-        """Do not let others wait for what stands around a slow job, nor for ever for the job itself."""
+        """Give back the jobs around a slow one, and end a job that exceeds its time limit."""
         worker, now = self._worker, self._clock()
         if worker is None:
             return
@@ -183,11 +187,13 @@ class LeaseRenewal:
             if running is not None:
                 self._end_overdue(conn, worker, running)
         except psycopg.Error:
-            self.set_worker(None)  # what was let go of but not said so is rescued once nobody holds it
+            self.set_worker(
+                None
+            )  # jobs taken out here but not given back become ready when the lease expires
             raise
 
     def _release_others(self, conn: psycopg.Connection[Any], worker: int) -> None:
-        """Give back what was not begun, and end what was handled."""
+        """Give back the waiting jobs and end the handled ones."""
         waiting, handled = self._jobs.take_waiting(), self._jobs.take_handled()
         with conn.transaction():
             if waiting:
@@ -196,11 +202,11 @@ class LeaseRenewal:
                 self._counters.done += self._queue.finish(conn, worker, handled)
 
     def _end_overdue(self, conn: psycopg.Connection[Any], worker: int, running: RunningJob) -> None:
-        """Take a job away from a handler that does not come back; its effects will not be committed."""
+        """Take the job away from a handler that exceeds its time limit; its effects will not be committed."""
         job, limit = running.job, running.limit or 0
         late = self._clock() - running.since - limit
         if self._lease.kill and late > self._lease.grace:
-            log.error("%r has not come back; ending the process", job.event)
+            log.error("the handler of %r has not returned; ending the process", job.event)
             os._exit(EXIT_OVERDUE)
         attempts = job.attempts + 1
         text = f"took longer than {limit:g} s"

@@ -1,8 +1,10 @@
-"""What a worker says to the table of jobs. Nothing here commits; every change is fenced by lease and token.
+"""The queue of jobs as a worker uses it. Nothing here commits; every change is fenced by lease and token.
 
-ready      may be taken                      waiting    stands behind the head of its queue
-leased     in the hands of a worker          new        has a key, is not in its queue yet
-later      its time has not come             done/dead  over, but kept
+States of a job:
+
+ready      may be taken                      waiting    behind the head of its queue
+leased     taken by a worker                 new        has a key, not yet sorted into its queue
+later      not due yet                       done/dead  ended, but kept
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ PURGE_AT_ONCE: Final = 1000
 
 
 class JobQueue:
-    """The jobs of one consumer as a worker sees them.
+    """The jobs of one consumer.
 
-    Statements are planned each time they run: a plan made while the table was empty would stay for the
-    session's life and read a million rows later on.
+    Statements are not prepared: a plan made while the table was empty would be kept for the whole session
+    and read a million rows later.
     """
 
     def __init__(self, consumer: str, table: str, keep: float) -> None:
@@ -44,25 +46,25 @@ class JobQueue:
         self._lock_name = f"{table}/{consumer}"
 
     def sort_new(self, conn: psycopg.Connection[Any]) -> int:
-        """Put new jobs in line unless another worker is at it; say how many were new."""
+        """Sort new jobs into their queues unless another worker is doing so; return how many were new."""
         mine = cursor_of(conn).execute(self._lock_sorting, {"queue": self._lock_name}).fetchone()
         return self._key_queues.sort_new(conn) if mine and mine[0] else 0
 
     def activate_due(self, conn: psycopg.Connection[Any]) -> int:
-        """Make jobs ready whose time has come."""
+        """Make jobs ready that are due; return how many."""
         values = {"consumer": self._consumer, "limit": ACTIVATE_AT_ONCE}
         return cursor_of(conn).execute(self._activate, values, prepare=False).rowcount
 
     def take(self, conn: psycopg.Connection[Any], worker: int, limit: int) -> list[LeasedJob]:
-        """Lease up to `limit` jobs, the most urgent first. Empty for a worker that is not registered."""
+        """Lease up to `limit` jobs, highest priority first. Empty if the worker is not registered."""
         cursor = psycopg.Cursor(conn, row_factory=dict_row)
         values = {"consumer": self._consumer, "worker": worker, "limit": limit}
         cursor.execute(self._take, values, prepare=False)
         return sorted((leased_job(found) for found in cursor), key=lambda job: (-job.priority, job.position))
 
     def finish(self, conn: psycopg.Connection[Any], worker: int, jobs: Sequence[LeasedJob]) -> int:
-        """End jobs that were handled; say how many of them were still this worker's."""
-        ended = cursor_of(conn).execute(self._finish, _mine(worker, jobs), prepare=False).fetchall()
+        """End handled jobs; return how many of them this worker still held."""
+        ended = cursor_of(conn).execute(self._finish, _fences(worker, jobs), prepare=False).fetchall()
         self._key_queues.advance(conn, [queue for (queue,) in ended])
         return len(ended)
 
@@ -75,15 +77,15 @@ class JobQueue:
         error: str,
         delay: float,
     ) -> bool:
-        """Let a job be tried again in `delay` seconds. False when it is no longer this worker's."""
-        values = _one(worker, job) | {"attempts": attempts, "error": error, "delay": delay}
+        """Schedule another attempt in `delay` seconds. False if this worker no longer holds the job."""
+        values = _fence(worker, job) | {"attempts": attempts, "error": error, "delay": delay}
         return cursor_of(conn).execute(self._fail, values).rowcount == 1
 
     def mark_dead(
         self, conn: psycopg.Connection[Any], worker: int, job: LeasedJob, attempts: int, error: str
     ) -> bool:
-        """Give a job up for good. False when it is no longer this worker's."""
-        values = _one(worker, job) | {"attempts": attempts, "error": error}
+        """Make a job dead: it is kept, but not tried again. False if this worker no longer holds it."""
+        values = _fence(worker, job) | {"attempts": attempts, "error": error}
         ended = cursor_of(conn).execute(self._mark_dead, values).fetchall()
         self._key_queues.advance(conn, [queue for (queue,) in ended])
         return len(ended) == 1
@@ -91,19 +93,19 @@ class JobQueue:
     def give_back(
         self, conn: psycopg.Connection[Any], worker: int, jobs: Sequence[LeasedJob], delay: float = 0
     ) -> int:
-        """Let others have jobs that were not handled; say how many were still this worker's."""
-        values = _mine(worker, jobs) | {"delay": delay}
+        """Make unhandled jobs ready for others in `delay` seconds; return how many this worker still held."""
+        values = _fences(worker, jobs) | {"delay": delay}
         return cursor_of(conn).execute(self._give_back, values, prepare=False).rowcount
 
     def purge(self, conn: psycopg.Connection[Any]) -> int:
-        """Remove some of the done jobs that were kept long enough."""
+        """Remove up to PURGE_AT_ONCE done jobs that were kept long enough; return how many."""
         if not self._keep:
             return 0
         values = {"consumer": self._consumer, "keep": self._keep, "limit": PURGE_AT_ONCE}
         return cursor_of(conn).execute(self._purge, values, prepare=False).rowcount
 
 
-def _mine(worker: int, jobs: Sequence[LeasedJob]) -> dict[str, object]:
+def _fences(worker: int, jobs: Sequence[LeasedJob]) -> dict[str, object]:
     return {
         "worker": worker,
         "positions": [job.position for job in jobs],
@@ -111,5 +113,5 @@ def _mine(worker: int, jobs: Sequence[LeasedJob]) -> dict[str, object]:
     }
 
 
-def _one(worker: int, job: LeasedJob) -> dict[str, object]:
+def _fence(worker: int, job: LeasedJob) -> dict[str, object]:
     return {"worker": worker, "position": job.position, "token": job.token}

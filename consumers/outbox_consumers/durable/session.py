@@ -1,6 +1,6 @@
-"""The session of one worker: a transaction begins with a handler's first statement, not before.
+"""The database session of one worker: a transaction begins with a handler's first statement, not before.
 
-A handler that takes minutes mostly waits for others. As long as it has not written anything there is no
+A handler that takes minutes mostly waits for other systems. Until its first statement there is no open
 transaction that would hold back vacuum or be ended by an idle time-out.
 """
 
@@ -25,10 +25,10 @@ from outbox_consumers.handlers.session import (
 
 
 class LazyConnection(HandlerConnection):
-    """The connection a job's handler gets. Whatever is written through it is committed with the job."""
+    """The connection that a job's handler gets. What it writes is committed with the end of the job."""
 
     def begin(self) -> None:
-        """Begin the transaction now, if it has not begun."""
+        """Begin the transaction unless it has begun."""
         if self.pgconn.transaction_status == Status.IDLE:
             psycopg.Cursor(self).execute("SELECT")
 
@@ -44,9 +44,9 @@ class LazyConnection(HandlerConnection):
     def transaction(
         self, savepoint_name: str | None = None, force_rollback: bool = False
     ) -> Iterator[psycopg.Transaction]:
-        """Open a part that can fail by itself: a savepoint, also where nothing was written before.
+        """Open a savepoint, also when nothing has been written before.
 
-        Psycopg would commit an outermost block when it ends, before the job's own fence.
+        Without one, psycopg would commit the outermost block before the job is ended under its fence.
         """
         self.begin()
         with super().transaction(savepoint_name, force_rollback) as part:
@@ -54,14 +54,14 @@ class LazyConnection(HandlerConnection):
 
 
 class WorkerSession(ConsumerSession):
-    """A session whose transactions begin by themselves. Used by one thread."""
+    """A session whose transactions begin with the first statement. Used by one thread."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._where = database
 
     def connection(self) -> LazyConnection:
-        """Give the open connection; open one where there is none or it is broken.
+        """Return the open connection; connect if there is none or it is broken.
 
         Raises psycopg.OperationalError while the server cannot be reached.
         """
@@ -85,7 +85,7 @@ def _connect(database: Database) -> LazyConnection:
 
 
 def settings_of(dsn: Secret, database: Database, what: str) -> dict[str, Any]:
-    """Complete the connection parameters of a worker's session."""
+    """Return the connection parameters of a worker's session; `what` goes into its application_name."""
     settings = conninfo_of(dsn)
     settings.setdefault("connect_timeout", str(int(database.connect_timeout)))
     settings["application_name"] = f"{what} {database.consumer}"[:63]

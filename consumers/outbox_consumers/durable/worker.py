@@ -1,15 +1,15 @@
-"""One worker: take jobs, hand them to their handlers, commit effect and end of a job together.
+"""One worker: lease jobs, call their handlers, commit the effects of a job together with its end.
 
-    register --> take (lease) --> handler --wrote--> end of the job, COMMIT
-                                     |     nothing--> end of the job, with its neighbours
-                                     |raises
+    register --> take (lease) --> handler --wrote----------> end the job, COMMIT
+                                     |     --wrote nothing--> end the job together with others
+                                     |raised
                                      v
-                              ROLLBACK, then later / dead
+                              ROLLBACK, then state later or dead
 
-Handlers that are quick and say so share a transaction; when it fails, each is called again alone.
+Quick handlers registered with `together=True` share a transaction; if it fails, each is called again alone.
 
-The end of a job is a statement that finds it only under this worker's lease and token, in the
-transaction of the effect: a worker that lost its lease, however late it wakes up, commits nothing.
+The statement that ends a job runs in the transaction of its effects and matches the job only with this
+worker's id and fencing token: a worker that has lost its lease commits nothing, however late it resumes.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from outbox_consumers.loop.outage import Clock
 log = logging.getLogger("outbox_consumers")
 
 POLL_SECONDS: Final = 1.0
-UNKNOWN_SECONDS: Final = 30.0  # until a job without a handler is looked at again
-TAKE_SECONDS: Final = 0.5  # what a worker takes at once is meant to be done after so long
-QUICK_CALL_SECONDS: Final = 0.01  # a handler that takes longer has a transaction of its own
-GROUP_SECONDS: Final = 0.02  # for which quick handlers share one
+UNKNOWN_SECONDS: Final = 30.0  # until a job without a handler becomes ready again
+TAKE_SECONDS: Final = 0.5  # target duration of the jobs that are taken at once
+QUICK_CALL_SECONDS: Final = 0.01  # a handler that takes longer gets a transaction of its own
+GROUP_SECONDS: Final = 0.02  # maximum duration of a transaction that quick handlers share
 MAX_TAKE: Final = 200
-_DATABASE: Final = (psycopg.Error, ReadOnlyDatabase)  # the latter while another server takes over
+_DATABASE: Final = (psycopg.Error, ReadOnlyDatabase)  # the latter during a failover
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What the workers of one durable inbox have in common."""
+    """The settings that all workers of one durable inbox share."""
 
     database: Database
     lease: Lease
@@ -61,7 +61,7 @@ class WorkerSettings:
 
 
 class JobWorker:
-    """One run of a worker, in one thread beside that of its lease."""
+    """One run of a worker, in the calling thread; a second thread renews its lease."""
 
     def __init__(
         self, name: str, settings: WorkerSettings, routes: Routes, counters: WorkCounters, time: Clock
@@ -78,19 +78,19 @@ class JobWorker:
         self.renewal = LeaseRenewal(database, settings.lease, self._jobs, self._queue, counters, time.clock)
         self._register_statement = job_tables.compose("durable_register", database.table)
         self._unregister_statement = job_tables.compose("durable_unregister", database.table)
-        self._worker_id = self._former_id = 0  # the latter until it is known to be removed
+        self._worker_id = self._former_id = 0  # the former one until it is removed
         self._registered_conn: LazyConnection | None = None
-        self._group: list[LeasedJob] = []  # handled in the open transaction of quick handlers
-        self._handled_count = 0  # how many were handled without a word since the last flush
-        self._group_began = 0.0  # when the first of the group, or of those handled without a word, was
+        self._group: list[LeasedJob] = []  # handled in the open, shared transaction
+        self._handled_count = 0  # jobs without effects, handled since the last flush
+        self._group_began = 0.0  # when the first job of the group, or without effects, was handled
         self._take_size = 1
         self._outages = 0
 
     def run(self, stopping: Callable[[], bool]) -> None:
-        """Work until `stopping` says so; finish the job at hand, hand back the others.
+        """Work until `stopping` returns True; then finish the current job and give back the others.
 
-        Raises Unreachable, ReadOnlyDatabase or InboxUnusable when it cannot begin. A database that is
-        lost later is waited for.
+        Raises Unreachable, ReadOnlyDatabase or InboxUnusable when it cannot begin. If the database becomes
+        unreachable later, the worker waits for it.
         """
         self._session.open()
         self._ensure_registered()
@@ -106,7 +106,7 @@ class JobWorker:
                 self._session.close()
 
     def _work_once(self, stopping: Callable[[], bool]) -> None:
-        """Take some jobs and work them off; wait when there are none."""
+        """Take some jobs and handle them; wait if there are none."""
         try:
             self._ensure_registered()
             jobs = self._take()
@@ -129,7 +129,7 @@ class JobWorker:
         self._adapt_take_size(len(jobs), self._time.clock() - begun)
 
     def _ensure_registered(self) -> None:
-        """Register, unless that is done and still holds for this connection."""
+        """Register unless this connection is registered and its lease is held."""
         conn = self._session.connection()
         if conn is self._registered_conn and self.renewal.is_held():
             return
@@ -153,7 +153,7 @@ class JobWorker:
         self.renewal.set_worker(self._worker_id, conn)
 
     def _unregister(self) -> None:
-        """Hand back what is left and leave."""
+        """Commit what was handled, give back the other jobs and unregister."""
         try:
             self._flush()
             self._give_back(self._jobs.take_waiting())
@@ -164,7 +164,7 @@ class JobWorker:
                 )
                 self._session.commit()
         except _DATABASE as error:
-            log.warning("could not hand back; others will rescue: %s", error)
+            log.warning("could not give back its jobs; others get them when the lease has expired: %s", error)
             self._session.rollback()
 
     def _take(self) -> list[LeasedJob]:
@@ -177,7 +177,7 @@ class JobWorker:
         return jobs
 
     def _handle(self, job: LeasedJob) -> None:
-        """Handle one job and end it, whatever comes of it."""
+        """Handle one job and record its outcome."""
         route = self._routes.find(job.event.raw_type)
         if route is None:
             self._defer_unknown(job)
@@ -188,7 +188,7 @@ class JobWorker:
         if not quick:
             self._flush_handled()
         if job.suspect:
-            # It was in the hands of a worker that died. Alone, so that it is known who is to blame.
+            # A worker that held it died. If it dies again with this job alone, the job is the cause.
             self._give_back(self._jobs.take_waiting())
             self._take_size = 1
         if job.attempts >= route.max_attempts:
@@ -203,7 +203,7 @@ class JobWorker:
 
     @contextmanager
     def _in_progress(self, job: LeasedJob, route: Route) -> Iterator[LazyConnection]:
-        """Let the other thread know what is at work, and learn how long such jobs take."""
+        """Tell the other thread which job is running, and measure how long its handler takes."""
         conn, begun = self._session.connection(), self._time.clock()
         self._jobs.begin(RunningJob(job, begun, route.timeout, route.max_attempts))
         try:
@@ -217,7 +217,7 @@ class JobWorker:
         route.call(conn, job.event)
 
     def _handle_together(self, job: LeasedJob, route: Route) -> None:
-        """Call a quick handler in the transaction of others. When it fails, each is called again alone."""
+        """Call a quick handler in the shared transaction. If it fails, each handler is called again alone."""
         self._flush_handled()
         if not self._group:
             self._group_began = self._time.clock()
@@ -228,7 +228,7 @@ class JobWorker:
                 self._call_handler(conn, job, route)
             failed = self._session.status() == Status.INERROR
         except Exception as error:
-            log.info("%r failed among others: %s", job.event, describe(error))
+            log.info("%r failed in a shared transaction: %s", job.event, describe(error))
         except BaseException:
             self._session.rollback()
             self._group, jobs = [], self._group
@@ -240,12 +240,12 @@ class JobWorker:
             self._flush_group()
 
     def _flush(self) -> None:
-        """Commit everything that was handled."""
+        """End and commit all handled jobs."""
         self._flush_group()
         self._flush_handled()
 
     def _flush_group(self) -> None:
-        """End the jobs of the group and commit; when that fails, call each handler again, alone."""
+        """End the jobs of the group and commit; if that fails, call each handler again alone."""
         if not self._group:
             return
         written = self._session.status() != Status.IDLE
@@ -262,7 +262,7 @@ class JobWorker:
         self._redo_alone()
 
     def _flush_handled(self) -> None:
-        """End jobs whose handlers wrote nothing; not inside the transaction of a group."""
+        """End the jobs whose handlers wrote nothing; not inside the shared transaction."""
         jobs, self._handled_count = self._jobs.take_handled(), 0
         if not jobs:
             return
@@ -271,7 +271,7 @@ class JobWorker:
             self._session.commit()
         except _DATABASE as error:
             self._session.rollback()
-            log.warning("could not end %d jobs, they come again: %s", len(jobs), error)
+            log.warning("could not end %d jobs, they will be handled again: %s", len(jobs), error)
             self._give_back(jobs)
             return
         self._counters.done += done
@@ -287,7 +287,7 @@ class JobWorker:
             self._flush_handled()
 
     def _redo_alone(self) -> None:
-        """Undo the group and do its jobs one by one. If it was committed after all, nothing is found."""
+        """Roll back the group and handle its jobs one by one. Ending a committed job does nothing."""
         self._session.rollback()
         self._group, jobs = [], self._group
         for at, job in enumerate(jobs):
@@ -298,7 +298,7 @@ class JobWorker:
             self._handle_alone(job, route)
 
     def _handle_alone(self, job: LeasedJob, route: Route) -> None:
-        """Call a handler in a transaction of its own, so that an error is its own."""
+        """Call a handler in a transaction of its own, so that an error affects no other job."""
         try:
             with self._in_progress(job, route) as conn:
                 try:
@@ -308,7 +308,7 @@ class JobWorker:
                         self._session.rollback()
             status = self._session.status()
             if status == Status.INERROR:
-                self._session.commit()  # which refuses and says why
+                self._session.commit()  # raises SwallowedDatabaseError
             if status == Status.IDLE and route.seconds <= QUICK_CALL_SECONDS:
                 self._add_handled(job)
             elif self._queue.finish(conn, self._worker_id, [job]):
@@ -326,13 +326,14 @@ class JobWorker:
             raise
 
     def _record_failure(self, job: LeasedJob, route: Route, error: Exception) -> None:
-        """Let a job be tried again, or give it up. An unknown outcome of COMMIT is resolved here as well.
+        """Schedule another attempt, or make the job dead.
 
-        If the transaction was committed after all, the job is gone and these statements find nothing.
+        This resolves an unknown outcome of COMMIT as well: if the transaction was committed, the job is gone
+        and these statements match no row.
         """
         if is_transient(error):
             self._counters.transient += 1
-            log.warning("%r: %s; again soon", job.event, describe(error), extra=about(job.event))
+            log.warning("%r: %s; trying again soon", job.event, describe(error), extra=about(job.event))
             self._give_back([job], TRANSIENT.delay(1, self._time.chance()))
             return
         self._counters.failed += 1
@@ -352,27 +353,27 @@ class JobWorker:
 
     def _mark_dead(self, conn: LazyConnection, job: LeasedJob, attempts: int, text: str) -> bool:
         log.error("dead job %r, attempt %d: %s", job.event, attempts, text, extra=about(job.event, attempts))
-        buried = self._queue.mark_dead(conn, self._worker_id, job, attempts, text)
-        self._counters.dead += buried
-        return buried
+        dead = self._queue.mark_dead(conn, self._worker_id, job, attempts, text)
+        self._counters.dead += dead
+        return dead
 
-    def _record_outcome(self, job: LeasedJob, say: Callable[[LazyConnection], bool]) -> None:
-        """Say in a transaction of its own what becomes of a job; without a database its lease runs out."""
+    def _record_outcome(self, job: LeasedJob, record: Callable[[LazyConnection], bool]) -> None:
+        """Record a job's outcome in a transaction of its own. If the database fails, its lease expires."""
         try:
-            mine = say(self._session.connection())
+            still_held = record(self._session.connection())
             self._session.commit()
         except _DATABASE as error:
             self._session.rollback()
-            self._registered_conn = None  # as somebody else, so that what this one holds is rescued
-            log.warning("%r stays leased for now: %s", job.event, error)
+            self._registered_conn = None  # register again, so that the jobs of this registration are released
+            log.warning("%r stays leased until the lease expires: %s", job.event, error)
             return
-        if not mine:
+        if not still_held:
             self._count_fenced(1)
 
     def _defer_unknown(self, job: LeasedJob) -> None:
-        """Leave a job to workers that know its type, as there are while a new version is rolled out."""
+        """Give back a job whose type has no handler here: during a rollout other workers may have one."""
         if not self._counters.unknown:
-            log.warning("no handler for %r here; leaving such jobs to others", job.event)
+            log.warning("no handler for %r here; giving back such jobs for other workers", job.event)
         self._counters.unknown += 1
         self._give_back([job], UNKNOWN_SECONDS)
 
@@ -385,17 +386,17 @@ class JobWorker:
         except _DATABASE as error:
             self._session.rollback()
             self._registered_conn = None
-            log.warning("%d jobs stay leased for now: %s", len(jobs), error)
+            log.warning("%d jobs stay leased until the lease expires: %s", len(jobs), error)
             return
         self._counters.given_back += given
 
     def _count_fenced(self, jobs: int) -> None:
         if jobs:
-            log.warning("the lease of %d jobs was lost; nothing of them is committed here", jobs)
+            log.warning("the lease of %d jobs was lost; their effects were rolled back", jobs)
             self._counters.fenced += jobs
 
     def _adapt_take_size(self, jobs: int, seconds: float) -> None:
-        """Take so much at once that it is done soon: others must not wait for what we only hold."""
+        """Adapt how many jobs to take at once, so that jobs do not wait long in a busy worker."""
         if seconds > TAKE_SECONDS:
             self._take_size = max(1, int(jobs * TAKE_SECONDS / (2 * seconds)))
         elif jobs >= self._take_size:
@@ -404,5 +405,5 @@ class JobWorker:
     def _wait_for_database(self, error: Exception) -> None:
         self._outages += 1
         delay = TRANSIENT.delay(self._outages, self._time.chance())
-        log.warning("no database connection, again in %.1f s: %s", delay, " ".join(str(error).split()))
+        log.warning("no database connection, trying again in %.1f s: %s", delay, " ".join(str(error).split()))
         self.renewal.wait(delay)

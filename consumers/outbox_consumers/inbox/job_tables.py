@@ -1,4 +1,4 @@
-"""The tables of the durable inbox, and the names of what belongs to them."""
+"""The tables of the durable inbox: their names, how they are created, and whether they exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outbox_consumers import sql
 from outbox_consumers.inbox.claims import DEFAULT_TABLE
 from outbox_consumers.inbox.schema import Step
 
-# What each index is for, and the statement that makes it.
+# The jobs in each index, and the statement that creates it.
 INDEXES: Final = {
     "ready": "durable_create_ready_index",
     "head": "durable_create_head_index",
@@ -24,8 +24,8 @@ INDEXES: Final = {
     "leased": "durable_create_leased_index",
     "ended": "durable_create_ended_index",
 }
-# PostgreSQL cuts names after 63 bytes; a cut name could be somebody else's.
-_ROOM: Final = 40
+# PostgreSQL truncates names to 63 bytes; two truncated names could be the same.
+_MAX_BASE_BYTES: Final = 40
 
 
 def job(inbox: str) -> composing.Identifier:
@@ -39,21 +39,21 @@ def worker(inbox: str) -> composing.Identifier:
 
 
 def compose(name: str, inbox: str) -> bytes:
-    """Read a statement of the queue and fill in its tables."""
+    """Return a statement of the job queue with its table names filled in."""
     return sql.compose(name, job=job(inbox), worker=worker(inbox))
 
 
 def channel(inbox: str, consumer: str) -> str:
-    """Name the channel on which workers hear of new jobs; any names fit into it.
+    """Return the name of the NOTIFY channel for new jobs. It is short, however long the names are.
 
-    Without the inbox's schema: whoever puts a job in may call it by its name alone.
+    It does not depend on the inbox's schema, since an application may name its inbox with or without it.
     """
     name = inbox.split(".", 1)[-1]
     return "durable_" + hashlib.sha256(f"{name}\0{consumer}".encode()).hexdigest()[:24]
 
 
 def steps(table: str = DEFAULT_TABLE, roles: Sequence[str] = ()) -> tuple[Step, ...]:
-    """List what a durable inbox takes beside the inbox itself. Every statement may be run again."""
+    """List what a durable inbox needs in addition to the inbox. Each statement may run again."""
     indexes = (
         Step("index", name, _index(statement, table, name))
         for statement, name in zip(INDEXES.values(), index_names(table), strict=True)
@@ -70,19 +70,19 @@ def steps(table: str = DEFAULT_TABLE, roles: Sequence[str] = ()) -> tuple[Step, 
 
 
 def missing(conn: psycopg.Connection[Any], table: str = DEFAULT_TABLE) -> tuple[str, ...]:
-    """Name the tables of the durable inbox that are not there yet."""
+    """Return the names of the tables of the durable inbox that do not exist."""
     cursor = psycopg.Cursor(conn, row_factory=tuple_row)
     names = {job(table).as_string(None): f"{table}_job", worker(table).as_string(None): f"{table}_worker"}
-    there = {name for (name,) in cursor.execute(sql.get("find_tables"), {"tables": list(names)})}
-    return tuple(name for quoted, name in names.items() if quoted not in there)
+    existing = {name for (name,) in cursor.execute(sql.get("find_tables"), {"tables": list(names)})}
+    return tuple(name for quoted, name in names.items() if quoted not in existing)
 
 
 def index_names(table: str) -> tuple[str, ...]:
-    """Name the indexes of the table of jobs, in the order of INDEXES; they live in its schema."""
+    """Return the names of the indexes of the table of jobs, in the order of INDEXES."""
     base = table.split(".", 1)[-1]
-    if len(base.encode()) > _ROOM:
+    if len(base.encode()) > _MAX_BASE_BYTES:
         base = f"{base[:10]}_{hashlib.sha256(base.encode()).hexdigest()[:16]}"
-    return tuple(f"{base}_job_{what}" for what in INDEXES)
+    return tuple(f"{base}_job_{kind}" for kind in INDEXES)
 
 
 def _index(statement: str, table: str, name: str) -> str:

@@ -1,4 +1,4 @@
--- Make the first job of each of these queues its head. To be run after the statement that ended the head before, so that it sees what was put in line meanwhile.
+-- Make the first waiting job of each of these queues its head. Run it after the statement that ended the previous head, so that it sees jobs added meanwhile.
 UPDATE {job}
 SET state = CASE WHEN due_at > now() THEN 'later' ELSE 'ready' END
 WHERE position = ANY(ARRAY(

@@ -1,2 +1,2 @@
--- Index the jobs that are over but kept: dead ones, and done ones for as long as they are wanted.
+-- Index the ended jobs that are kept: dead ones, and done ones until they are purged.
 CREATE INDEX IF NOT EXISTS {index} ON {job} (consumer, state, ended_at) WHERE state IN ('done', 'dead')

@@ -1,3 +1,3 @@
--- Let each queue have one head at most: no two jobs of a key are ever under way, whatever the code does.
+-- Allow each queue at most one head, so that two jobs with the same key never run at the same time.
 CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {job} (consumer, queue)
 WHERE state IN ('ready', 'later', 'leased') AND queue IS NOT NULL

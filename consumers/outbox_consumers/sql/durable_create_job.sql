@@ -1,4 +1,4 @@
--- Create the table of jobs: events that workers handle in their own time. Room on each page keeps a job's versions together; vacuum comes by count, not by share. Needs CREATE on the schema.
+-- Create the table of jobs. Free space on each page keeps the versions of a row together; vacuum starts after a fixed number of dead rows, whatever the size of the table. Needs CREATE on the schema.
 CREATE TABLE IF NOT EXISTS {job} (
     position bigint NOT NULL GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     due_at timestamptz NOT NULL,

@@ -1,2 +1,2 @@
--- Index the jobs whose time has not come.
+-- Index the jobs that are not due yet.
 CREATE INDEX IF NOT EXISTS {index} ON {job} (consumer, due_at) WHERE state = 'later'

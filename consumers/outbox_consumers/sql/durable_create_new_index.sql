@@ -1,2 +1,2 @@
--- Index the jobs that nobody has put into their queue yet.
+-- Index the jobs that are not yet sorted into their queue.
 CREATE INDEX IF NOT EXISTS {index} ON {job} (consumer, position) WHERE state = 'new'

@@ -1,4 +1,4 @@
--- Create the table of workers and their leases. Only a row's lease ever changes and no index has it, so heartbeats are HOT updates. Needs CREATE on the schema.
+-- Create the table of workers and their leases. Only the lease of a row changes and it is in no index, so renewals are HOT updates. Needs CREATE on the schema.
 CREATE TABLE IF NOT EXISTS {worker} (
     id bigint NOT NULL GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     since timestamptz NOT NULL DEFAULT now(),

@@ -1,2 +1,2 @@
--- Forget dead jobs for good. Their inbox rows stay, so they are not put in again.
+-- Delete dead jobs. Their inbox rows stay, so a job with the same id is not added again.
 DELETE FROM {job} WHERE state = 'dead' AND position = ANY(%(positions)b::bigint[])

@@ -1,4 +1,4 @@
--- Queue jobs in the order given. One without a key is ready at once; one with a key first has to find its place.
+-- Queue jobs in the given order. A job without a key is ready at once; one with a key is sorted into its queue first.
 INSERT INTO {job} (
     consumer, state, queue, priority, due_at,
     event_id, event_type, topic, partition, "offset", key, payload, headers

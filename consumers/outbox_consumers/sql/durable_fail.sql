@@ -1,4 +1,4 @@
--- Try a job that this worker holds again later; until then it remains the head of its queue.
+-- Schedule another attempt for a job that this worker holds; the job stays the head of its queue.
 UPDATE {job}
 SET state = 'later', due_at = now() + make_interval(secs => %(delay)s), attempts = %(attempts)s,
     error = %(error)s, suspect = false, worker = NULL

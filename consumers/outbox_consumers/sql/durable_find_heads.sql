@@ -1,4 +1,4 @@
--- Find the head of each of these queues; NULL for a queue without one. A subquery for each, so that every plan looks it up in the index.
+-- Find the head of each of these queues; NULL for a queue without one. One subquery for each queue, so that every plan uses the index.
 SELECT (
     SELECT head.position
     FROM {job} AS head

@@ -1,4 +1,4 @@
--- Remove finished jobs, if this worker still holds them: of two that think so, one finds nothing. Only a leased job has a worker; its state is left out, so that no index of states comes into the plan.
+-- Remove finished jobs that this worker still holds: of two workers that finish the same job, one matches no row. Only leased jobs have a worker; without a condition on state, the planner cannot choose an index on states.
 DELETE FROM {job} AS job
 USING unnest(%(positions)b::bigint[], %(tokens)b::integer[]) AS mine(position, taken)
 WHERE job.position = mine.position AND job.taken = mine.taken

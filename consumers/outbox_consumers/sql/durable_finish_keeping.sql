@@ -1,4 +1,4 @@
--- Mark finished jobs as done, if this worker still holds them: of two that think so, one finds nothing.
+-- Mark finished jobs that this worker still holds as done: of two workers that finish the same job, one matches no row.
 UPDATE {job} AS job
 SET state = 'done', ended_at = now(), worker = NULL, error = NULL
 FROM unnest(%(positions)b::bigint[], %(tokens)b::integer[]) AS mine(position, taken)

@@ -1,4 +1,4 @@
--- Let others have jobs that this worker holds and has not begun, or could not finish through no fault of theirs.
+-- Make jobs that this worker holds ready for other workers, at once or after a delay.
 UPDATE {job} AS job
 SET state = CASE WHEN %(delay)s::float8 > 0 THEN 'later' ELSE 'ready' END,
     due_at = CASE

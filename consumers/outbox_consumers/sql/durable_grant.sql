@@ -1,2 +1,2 @@
--- Let a role put, take and finish jobs.
+-- Allow a role to add, take and finish jobs.
 GRANT SELECT, INSERT, UPDATE, DELETE ON {job}, {worker} TO {role}

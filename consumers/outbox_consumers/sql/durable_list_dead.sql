@@ -1,4 +1,4 @@
--- List dead jobs, the longest dead first. A filter that is NULL does not filter.
+-- List dead jobs, the longest dead first. A filter that is NULL matches all.
 SELECT position, consumer, event_id, event_type, topic, partition, "offset", key, payload, headers, attempts,
        created_at AS first_failed_at, ended_at AS last_failed_at, COALESCE(error, '') AS error
 FROM {job}

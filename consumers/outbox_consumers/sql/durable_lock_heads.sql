@@ -1,4 +1,4 @@
--- Keep these heads from ending before this transaction does, and say of which that is true; do not wait for those that are ending now.
+-- Lock these heads so that they cannot end before this transaction does, and return those that were locked; skip those that are being ended.
 SELECT position
 FROM {job}
 WHERE position = ANY(%(positions)b::bigint[]) AND state IN ('ready', 'later', 'leased')

@@ -1,2 +1,2 @@
--- Become the only one who sorts this consumer's new jobs, until the transaction ends; do not wait.
+-- Take the lock for sorting this consumer's new jobs until the transaction ends, without waiting.
 SELECT pg_try_advisory_xact_lock(hashtextextended(%(queue)s, 7239016554))

@@ -1,4 +1,4 @@
--- Make jobs ready whose time has come, longest overdue first.
+-- Make jobs ready that are due, the longest overdue first.
 UPDATE {job}
 SET state = 'ready'
 WHERE position = ANY(ARRAY(

@@ -1,4 +1,4 @@
--- Give up a job that this worker holds, and keep it with its error.
+-- Make a job that this worker holds dead, and keep it with its error.
 UPDATE {job}
 SET state = 'dead', ended_at = now(), attempts = %(attempts)s, error = %(error)s, worker = NULL
 WHERE position = %(position)s AND taken = %(token)s AND worker = %(worker)s

@@ -1,2 +1,2 @@
--- Wake the workers when this transaction commits; several calls in one transaction are one message.
+-- Notify the workers when this transaction commits; PostgreSQL merges several calls in one transaction.
 SELECT pg_notify(%(channel)s, '')

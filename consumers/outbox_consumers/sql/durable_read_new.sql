@@ -1,4 +1,4 @@
--- Lock the oldest jobs that are not in their queue yet.
+-- Lock and read the oldest jobs that are not yet sorted into their queue.
 SELECT position, queue
 FROM {job}
 WHERE consumer = %(consumer)s AND state = 'new'

@@ -1,4 +1,4 @@
--- Let dead jobs be tried again, as if for the first time, in their old places, one more every interval.
+-- Make dead jobs ready again with all attempts and in their old order, one more every interval.
 WITH again AS (
     SELECT position AS place,
            now() + make_interval(secs => (row_number() OVER (ORDER BY position) - 1) * %(interval)s) AS due

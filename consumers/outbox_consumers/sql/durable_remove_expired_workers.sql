@@ -1,4 +1,4 @@
--- Remove workers whose lease is over and end their sessions, so that a frozen one holds no locks. Ends sessions of this role only.
+-- Remove workers whose lease has expired and terminate their sessions, so that a frozen worker holds no locks. Terminates sessions of this role only.
 WITH dead AS (
     DELETE FROM {worker}
     WHERE id = ANY(ARRAY(

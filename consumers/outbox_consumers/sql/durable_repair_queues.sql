@@ -1,4 +1,4 @@
--- Sort the first job again of each queue that has no head: only rows deleted by hand leave such queues.
+-- Make the first waiting job of each queue without a head new again, so that it is sorted. Only rows deleted by hand leave such queues.
 UPDATE {job} AS job
 SET state = 'new'
 WHERE position = ANY(ARRAY(

@@ -1,4 +1,4 @@
--- Make the jobs of workers that are gone ready again. A job that was alone in the hands of a dead worker twice counts an attempt: it may be what kills them.
+-- Make the leased jobs of removed workers ready again. The second worker in a row that dies with a job counts as an attempt: the job may be the cause.
 UPDATE {job} AS job
 SET state = 'ready', worker = NULL, attempts = attempts + suspect::integer, suspect = true,
     error = 'its worker died'

@@ -1,4 +1,4 @@
--- Lease the jobs that come first, for a worker that is alive. The number of times a job was taken is its fencing token.
+-- Lease the first ready jobs for a registered worker. How often a job was taken is its fencing token.
 UPDATE {job}
 SET state = 'leased', worker = %(worker)s, taken = taken + 1
 WHERE position = ANY(ARRAY(

@@ -1,2 +1,2 @@
--- Remove a worker that has nothing in hand.
+-- Remove a worker that holds no jobs.
 DELETE FROM {worker} WHERE id = %(worker)s
