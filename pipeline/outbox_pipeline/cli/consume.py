@@ -17,26 +17,26 @@ from outbox_pipeline.cli import Invocation, output, pass_invocation
 @click.command()
 @click.argument("reference", metavar="MODULE:APP")
 @click.option(
-    "--workers", type=click.IntRange(min=1), default=1, show_default=True, help="So many processes."
+    "--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Number of processes."
 )
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    help="Serve /health and /metrics there; each further process takes the next port.",
+    help="Serve /health and /metrics on this address; each further process uses the next port.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="What to log on stderr.",
+    help="Minimum level of the log on stderr.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How: for people, or one JSON object a line, with the event's id, aggregate and attempt.",
+    help="Log as text, or as one JSON object per line with the event's id, aggregate and attempt.",
 )
 @pass_invocation
 def consume(
@@ -49,9 +49,9 @@ def consume(
 ) -> None:
     """Run the application APP of MODULE, a Consumer or a DurableInbox, until SIGTERM or Ctrl-C.
 
-    MODULE is looked for in the current folder first. The transaction at hand is finished before the
-    command ends. A worker that dies is started again. More workers of a Consumer than partitions have
-    nothing to do; a DurableInbox has a receiver beside its workers.
+    MODULE is searched for in the current folder first. The open transaction is finished before the command
+    ends. A worker process that dies is restarted. A Consumer uses at most one worker per partition; a
+    DurableInbox runs a receiver in addition to its workers.
     """
     _log(log_level, log_format)
     address = _address(listen) if listen else None
@@ -60,7 +60,7 @@ def consume(
     app.run(workers, address)
     if invocation.json:
         alone = workers == 1 and isinstance(app, Consumer)
-        counters = app.counters.document() if alone else None  # else each process has its own
+        counters = app.counters.document() if alone else None  # several processes each have their own
         output.json_document({"consumer": app.name, "workers": workers, "counters": counters})
 
 

@@ -1,35 +1,41 @@
-"""`outboxctl dead-letters`: look at events and jobs that were given up, and decide."""
+"""`outboxctl dead-letters`: list, redrive and discard dead letters and dead jobs."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 import psycopg
 
-from outbox_connectors.errors import Failed, UsageError
+from outbox_connectors.errors import Failed
 from outbox_consumers.failures import administration, dead_letter
 from outbox_consumers.inbox.claims import DEFAULT_TABLE, inbox_missing
 from outbox_pipeline.cli import Invocation, consumer_database, outbox_dead_letters, output, pass_invocation
+from outbox_pipeline.cli.moments import moment
 
 _OPTIONS = (
-    click.option("--dsn", default="", help="libpq connection string of the consumer's database; see PG*."),
-    click.option("--table", default=DEFAULT_TABLE, show_default=True, help="The inbox they belong to."),
-    click.option("--consumer", metavar="NAME", help="Only this consumer's."),
-    click.option("--type", "event_type", metavar="TYPE", help="Only this event type."),
-    click.option("--key", metavar="TEXT", help="Only this aggregate's."),
-    click.option("--id", "event_id", type=click.UUID, help="Only this event."),
-    click.option("--error", metavar="TEXT", help="Only those whose error contains this."),
-    click.option("--since", metavar="TIME", help="Only those that failed since then, ISO 8601."),
-    click.option("--max", "limit", type=click.IntRange(min=1), metavar="N", help="At most so many."),
+    click.option(
+        "--dsn",
+        default="",
+        help="libpq connection string of the consumer's database; PG* variables supply what is missing.",
+    ),
+    click.option("--table", default=DEFAULT_TABLE, show_default=True, help="Name of the inbox table."),
+    click.option("--consumer", metavar="NAME", help="Only dead letters of this consumer."),
+    click.option("--type", "event_type", metavar="TYPE", help="Only events of this type."),
+    click.option("--key", metavar="TEXT", help="Only events with this key."),
+    click.option("--id", "event_id", type=click.UUID, help="Only the event with this id."),
+    click.option("--error", metavar="TEXT", help="Only dead letters whose error contains this text."),
+    click.option("--since", metavar="TIME", help="Only events that failed at or after this time (ISO 8601)."),
+    click.option(
+        "--max", "limit", type=click.IntRange(min=1), metavar="N", help="Maximum number of dead letters."
+    ),
 )
 
 
 def _filters(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that choose dead letters, as one `wanted`."""
+    """Add the options that select dead letters to a command, passed as one argument `wanted`."""
 
     @functools.wraps(command)
     def wrapper(
@@ -43,9 +49,14 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
         limit: int | None,
         **kwargs: Any,
     ) -> None:
-        moment = _moment(since)
         wanted = dead_letter.DeadLetterFilter(
-            consumer, event_type, key, str(event_id) if event_id else None, moment, error, limit
+            consumer,
+            event_type,
+            key,
+            str(event_id) if event_id else None,
+            moment(since) if since else None,
+            error,
+            limit,
         )
         command(*args, wanted=wanted, **kwargs)
 
@@ -54,19 +65,9 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-def _moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"--since {text}: not an ISO 8601 time", remedy="write 2026-01-31T12:00Z") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """Look at events and jobs that were given up: redrive or discard them."""
+    """List, redrive and discard dead letters of consumers and dead jobs of durable inboxes."""
 
 
 dead_letters.add_command(outbox_dead_letters.outbox)
@@ -94,7 +95,7 @@ def list_(invocation: Invocation, dsn: str, table: str, wanted: dead_letter.Dead
 @_filters
 @pass_invocation
 def show(invocation: Invocation, dsn: str, table: str, wanted: dead_letter.DeadLetterFilter) -> None:
-    """Show dead letters whole: where from, why, headers and payload."""
+    """Show dead letters completely: record, error, headers and payload."""
     with _session(dsn, "show", table) as conn:
         found = _find(conn, wanted, table)
     if invocation.json:
@@ -111,8 +112,10 @@ def show(invocation: Invocation, dsn: str, table: str, wanted: dead_letter.DeadL
 
 @dead_letters.command()
 @_filters
-@click.option("--rate", type=click.FloatRange(min=0), default=0.0, help="So many per second; 0: all at once.")
-@click.option("--dry-run", is_flag=True, help="Say which, change nothing.")
+@click.option(
+    "--rate", type=click.FloatRange(min=0), default=0.0, help="Events per second; 0 means all at once."
+)
+@click.option("--dry-run", is_flag=True, help="Show how many, change nothing.")
 @pass_invocation
 def redrive(
     invocation: Invocation,
@@ -122,10 +125,10 @@ def redrive(
     rate: float,
     dry_run: bool,
 ) -> None:
-    """Give dead letters back to their consumer, with their old ids, in order per aggregate.
+    """Return dead letters to their consumer, with their ids, in order per key.
 
-    The running consumer takes them from its table within about a second, the workers of a durable inbox
-    their jobs. One that still fails comes back here.
+    A running consumer or worker takes them within about a second. An event that fails again becomes a dead
+    letter again.
     """
     with _session(dsn, "redrive", table) as conn, conn.transaction():
         found = _find(conn, wanted, table)
@@ -136,8 +139,8 @@ def redrive(
 
 @dead_letters.command()
 @_filters
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Say which, change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Show how many, change nothing.")
 @pass_invocation
 def discard(
     invocation: Invocation,
@@ -147,12 +150,12 @@ def discard(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Forget dead letters for good. Their events stay marked as handled."""
+    """Delete dead letters. Their events still count as handled."""
     with _session(dsn, "discard", table) as conn:
         found = _find(conn, wanted, table)
         if found and not dry_run:
             if not yes:
-                click.confirm(f"Discard {len(found)} dead letters for good?", abort=True, err=True)
+                click.confirm(f"Delete {len(found)} dead letters permanently?", abort=True, err=True)
             with conn.transaction():
                 administration.discard(conn, found, table)
     _say(invocation, found, "discarded", dry_run)

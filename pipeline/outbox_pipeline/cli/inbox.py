@@ -1,4 +1,4 @@
-"""`outboxctl inbox`: the table in which a consumer remembers what it has handled."""
+"""`outboxctl inbox`: the table in which a consumer records the events it has handled."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from outbox_consumers import application, durable
 from outbox_consumers.inbox import retention, schema
 from outbox_consumers.inbox.claims import DEFAULT_TABLE, inbox_missing
 from outbox_pipeline.cli import Invocation, consumer_database, output, pass_invocation
+from outbox_pipeline.cli.moments import moment
 
 
 @click.group()
@@ -28,13 +29,24 @@ def inbox() -> None:
 
 @inbox.command()
 @click.option(
-    "--dsn", default="", help="libpq connection string; PG* variables and ~/.pgpass fill in what is missing."
+    "--dsn", default="", help="libpq connection string; PG* variables and ~/.pgpass supply what is missing."
 )
-@click.option("--table", default=DEFAULT_TABLE, show_default=True, help="Name, with or without a schema.")
-@click.option("--grant", "roles", multiple=True, metavar="ROLE", help="Let this role consume. Repeatable.")
-@click.option("--durable", "with_jobs", is_flag=True, help="Also the tables of a DurableInbox.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing.")
-@click.option("--sql", "as_sql", is_flag=True, help="Print the statements for somebody else to run.")
+@click.option(
+    "--table",
+    default=DEFAULT_TABLE,
+    show_default=True,
+    help="Name of the inbox table, with or without a schema.",
+)
+@click.option(
+    "--grant",
+    "roles",
+    multiple=True,
+    metavar="ROLE",
+    help="Grant this role what a consumer needs. Repeatable.",
+)
+@click.option("--durable", "with_jobs", is_flag=True, help="Create the tables of a DurableInbox, too.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, change nothing.")
+@click.option("--sql", "as_sql", is_flag=True, help="Print the SQL statements instead of running them.")
 @pass_invocation
 def init(
     invocation: Invocation,
@@ -45,7 +57,7 @@ def init(
     dry_run: bool,
     as_sql: bool,
 ) -> None:
-    """Create the inbox table in the consumer's own database. Running it again changes nothing."""
+    """Create the inbox table in the consumer's database. Running the command again changes nothing."""
     todo = schema.steps(table, roles) + (durable.steps(table, roles) if with_jobs else ())
     if as_sql:
         _show_sql(invocation, todo)
@@ -58,11 +70,16 @@ def init(
 
 
 @inbox.command()
-@click.option("--dsn", default="", help="libpq connection string; see PG*.")
-@click.option("--table", default=DEFAULT_TABLE, show_default=True, help="Name, with or without a schema.")
+@click.option("--dsn", default="", help="libpq connection string; PG* variables supply what is missing.")
+@click.option(
+    "--table",
+    default=DEFAULT_TABLE,
+    show_default=True,
+    help="Name of the inbox table, with or without a schema.",
+)
 @pass_invocation
 def status(invocation: Invocation, dsn: str, table: str) -> None:
-    """Show what the inbox holds: consumers, partitions, window, jobs. Reads the whole inbox."""
+    """Show the consumers, partitions, window and jobs of an inbox. Reads the whole table."""
     with _session(dsn, "status", table) as conn, _explained(table):
         parts = retention.partitions(conn, table)
         who = retention.consumers(conn, table)
@@ -96,7 +113,7 @@ def status(invocation: Invocation, dsn: str, table: str) -> None:
     output.line(f"forgotten: everything before {since}" if since else "forgotten: nothing yet")
     for queue in queues:
         output.line()
-        output.line(f"jobs of {queue['consumer']}, {queue['workers']} workers at work")
+        output.line(f"jobs of {queue['consumer']}, {queue['workers']} workers running")
         output.table(
             [
                 [state, f"{n['jobs']:,}", f"{n['oldest_seconds']:,.0f} s"]
@@ -107,7 +124,7 @@ def status(invocation: Invocation, dsn: str, table: str) -> None:
 
 
 def _queues(conn: psycopg.Connection, table: str) -> list[dict[str, Any]]:
-    """Count the jobs of durable inboxes, if there are any."""
+    """Count the jobs of durable inboxes, if their tables exist."""
     if durable.missing(conn, table):
         return []
     states, workers = durable.states(conn, table), durable.workers(conn, table)
@@ -127,15 +144,17 @@ def _queues(conn: psycopg.Connection, table: str) -> list[dict[str, Any]]:
 @inbox.command()
 @click.argument("reference", metavar="MODULE:APP")
 @click.option(
-    "--keep", metavar="DURATION", help="Remember so long, for example '14 days'; never less than the topics."
+    "--keep",
+    metavar="DURATION",
+    help="How long to keep ids, for example '14 days'; not shorter than the retention of the topics.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, change nothing.")
 @pass_invocation
 def maintain(invocation: Invocation, reference: str, keep: str | None, dry_run: bool) -> None:
-    """Make the next days' partitions and drop those that no topic can still deliver.
+    """Create the partitions of the next days and drop those whose events no topic can still deliver.
 
-    How long to remember is derived from the retention of APP's topics, plus a day. Run it once a day as
-    the owner of the inbox.
+    By default ids are kept for the retention of APP's topics plus one day. Run it once a day as the owner
+    of the inbox.
     """
     sys.path.insert(0, str(Path.cwd()))
     app = application.load(reference)
@@ -168,23 +187,30 @@ def _show_maintenance(
         )
         return
     would = "would be " if dry_run else ""
-    output.line(f"window: {window.total_seconds() / 86400:g} days" if window else "window: for ever")
-    output.line(f"days {would}made: {', '.join(made) or 'none'}")
+    output.line(f"window: {window.total_seconds() / 86400:g} days" if window else "window: unlimited")
+    output.line(f"days {would}created: {', '.join(made) or 'none'}")
     output.line(f"partitions {would}dropped: {', '.join(dropped) or 'none'}")
     if not dry_run:
         output.line(f"rows without a time in their id pruned: {pruned}")
 
 
 @inbox.command()
-@click.option("--dsn", default="", help="libpq connection string; see PG*.")
-@click.option("--table", default=DEFAULT_TABLE, show_default=True, help="Name, with or without a schema.")
-@click.option("--consumer", required=True, metavar="NAME", help="Whose events to forget.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why; kept in the journal.")
-@click.option("--id", "ids", type=click.UUID, multiple=True, help="Forget this event. Repeatable.")
-@click.option("--since", metavar="TIME", help="Forget events from then on, by the time in their ids.")
-@click.option("--until", metavar="TIME", help="Forget events before then.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Count, change nothing.")
+@click.option("--dsn", default="", help="libpq connection string; PG* variables supply what is missing.")
+@click.option(
+    "--table",
+    default=DEFAULT_TABLE,
+    show_default=True,
+    help="Name of the inbox table, with or without a schema.",
+)
+@click.option("--consumer", required=True, metavar="NAME", help="Name of the consumer.")
+@click.option("--reason", required=True, metavar="TEXT", help="Reason, stored in the journal.")
+@click.option("--id", "ids", type=click.UUID, multiple=True, help="Id of an event to forget. Repeatable.")
+@click.option(
+    "--since", metavar="TIME", help="Forget events from this time on, by the time in their ids (ISO 8601)."
+)
+@click.option("--until", metavar="TIME", help="Forget events before this time (ISO 8601).")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Show how many, change nothing.")
 @pass_invocation
 def forget(
     invocation: Invocation,
@@ -198,14 +224,17 @@ def forget(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Let events be handled again, on purpose: their effects happen once more when they are delivered."""
+    """Forget that events were handled: when they are delivered again, their effects happen again."""
     if bool(ids) == bool(since or until):
         raise UsageError("say which events", remedy="give --id, or --since and --until")
     if not yes and not dry_run:
         click.confirm(f"Let {consumer} handle these events again?", abort=True, err=True)
-    moments = {"since": _moment("--since", since), "until": _moment("--until", until)}
+    limits = {
+        "since": moment(since, "--since") if since else None,
+        "until": moment(until, "--until") if until else None,
+    }
     with _session(dsn, "forget", table) as conn, _explained(table), conn.transaction(force_rollback=dry_run):
-        forgotten = retention.forget(conn, table, consumer, reason, ids=ids, **moments)
+        forgotten = retention.forget(conn, table, consumer, reason, ids=ids, **limits)
     if invocation.json:
         output.json_document({"forgotten": forgotten, "applied": not dry_run})
         return
@@ -223,19 +252,9 @@ def _duration(text: str) -> timedelta:
         raise UsageError(f"--keep: {error}", remedy="write '14 days'") from None
 
 
-def _moment(option: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{option} {text}: not an ISO 8601 time", remedy="write 2026-01-31T12:00Z") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
 @contextmanager
 def _explained(table: str) -> Iterator[None]:
-    """Turn what PostgreSQL says into one line with a remedy."""
+    """Turn errors of PostgreSQL into one line with a remedy."""
     try:
         yield
     except psycopg.errors.UndefinedTable:
@@ -243,7 +262,7 @@ def _explained(table: str) -> Iterator[None]:
     except psycopg.errors.InsufficientPrivilege as error:
         raise Failed(str(error).splitlines()[0], remedy="run it as the owner of the inbox") from None
     except psycopg.errors.LockNotAvailable:
-        raise Failed("the inbox is busy", remedy="run it again: what was done stays done") from None
+        raise Failed("the inbox is busy", remedy="run it again; completed steps are kept") from None
 
 
 def _apply(conn: psycopg.Connection, todo: tuple[schema.Step, ...]) -> None:
@@ -251,7 +270,8 @@ def _apply(conn: psycopg.Connection, todo: tuple[schema.Step, ...]) -> None:
         schema.apply(conn, todo)
     except psycopg.errors.InsufficientPrivilege as error:
         raise Failed(
-            str(error).splitlines()[0], remedy="let an owner of the schema run it, see --sql"
+            str(error).splitlines()[0],
+            remedy="let an owner of the schema run the statements that --sql prints",
         ) from None
     except psycopg.Error as error:
         raise Failed(str(error).splitlines()[0]) from error

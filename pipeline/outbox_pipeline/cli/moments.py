@@ -1,4 +1,4 @@
-"""Read moments from a command line."""
+"""Parse times given on a command line."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from outbox_connectors.errors import UsageError
 
 
-def moment(text: str) -> datetime:
-    """Read an ISO 8601 moment; without an offset it is UTC. Raises UsageError."""
+def moment(text: str, option: str = "--since") -> datetime:
+    """Parse the ISO 8601 time given as `option`; without an offset it is UTC. Raises UsageError."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"--since {text!r} is no time", remedy="write it as 2026-11-29T12:00:00Z") from None
+        raise UsageError(f"{option} {text}: not an ISO 8601 time", remedy="write 2026-01-31T12:00Z") from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -156,7 +156,7 @@ def _of_transactions(conn: psycopg.Connection[TupleRow]) -> Iterator[Finding]:
 def _of_ticker(
     conn: psycopg.Connection[TupleRow], client: ConnectClient | None, definition: Definition
 ) -> Iterator[Finding]:
-    """Look for a sender of the heartbeat; with `client` None Connect did not answer and is not asked again."""
+    """Look for a sender of the heartbeat. Without `client` Connect did not answer; it is not asked again."""
     if definition.watch.ticker is None or slots.ticking(conn):
         return
     reason = (

@@ -16,7 +16,6 @@ from typing import Any
 import psycopg
 
 from outbox_connectors import backoff
-from outbox_pipeline import lsn, slots
 from outbox_pipeline.errors import Unreachable
 from outbox_pipeline.servers import logical_messages, lsn, slots
 
