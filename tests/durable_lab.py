@@ -1,4 +1,4 @@
-"""A place to try the durable inbox: jobs with effects, workers in processes that die where they should."""
+"""Durable inboxes for tests: jobs with effects, and workers in processes that kill themselves at a step."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from outbox_consumers.loop.group_member import GroupMember
 from waiting import PATIENCE_SECONDS, until
 
 QUICK: Final = RetryStrategy(wait=0.05, exponential_wait=0)
-LEASE: Final = 60.0  # nobody's runs out because a machine is busy
-SHORT_LEASE: Final = 2.0  # for one that is meant to run out
+LEASE: Final = 60.0  # long enough not to expire on a busy machine
+SHORT_LEASE: Final = 2.0  # for a lease that is meant to expire
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Lab:
 
     dsn: str
     folder: Path
-    put: list[uuid.UUID] = field(default_factory=list)
+    job_ids: list[uuid.UUID] = field(default_factory=list)
 
     def create(self) -> None:
         with psycopg.connect(self.dsn, autocommit=True) as conn:
@@ -57,7 +57,7 @@ class Lab:
 
     def inbox(self, **settings: Any) -> DurableInbox:
         """Make a durable inbox whose handler writes one row per job."""
-        durable = bare(self.dsn, **settings)
+        durable = new_inbox(self.dsn, **settings)
 
         @durable.handler("Work")
         def work(conn: psycopg.Connection[Any], event: Event) -> None:
@@ -65,16 +65,16 @@ class Lab:
 
         return durable
 
-    def jobs(self, count: int, keys: int = 10, kind: str = "Work") -> None:
-        """Put jobs in, numbered, spread over the keys; every eleventh has none."""
-        first = len(self.put)
+    def add_jobs(self, count: int, keys: int = 10, kind: str = "Work") -> None:
+        """Add numbered jobs, spread over the keys; every eleventh has no key."""
+        first = len(self.job_ids)
         jobs = [
             Job(kind, {"n": n}, key="" if n % 11 == 10 else f"k{n % keys}", id=uuid7())
             for n in range(first, first + count)
         ]
-        self.put += [job.id for job in jobs if job.id]
+        self.job_ids += [job.id for job in jobs if job.id]
         with psycopg.connect(self.dsn) as conn:
-            assert bare(self.dsn).put_many(conn, jobs) == count
+            assert new_inbox(self.dsn).put_many(conn, jobs) == count
 
     def query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.dsn, autocommit=True) as conn:
@@ -85,7 +85,7 @@ class Lab:
             conn.execute(statement.encode())
 
     def left(self) -> int:
-        """Count the jobs that are not over."""
+        """Count the jobs that have not ended."""
         [(count,)] = self.query("SELECT count(*) FROM inbox_job WHERE state NOT IN ('done', 'dead')")
         return int(count)
 
@@ -93,16 +93,16 @@ class Lab:
         return dict(self.query("SELECT state, count(*) FROM inbox_job GROUP BY 1"))
 
     def effects(self, key: str | None = None) -> list[int]:
-        """Read the effects' numbers in the order they were written."""
+        """Read the numbers of the effects in the order in which they were written."""
         rows = self.query("SELECT n FROM effect WHERE %s::text IS NULL OR key = %s ORDER BY place", key, key)
         return [n for (n,) in rows]
 
-    def applied_once_in_order(self) -> None:
-        """Prove by ids: one effect for each job, and those of a key in the order of their numbers."""
+    def assert_applied_once_in_order(self) -> None:
+        """Assert one effect for each job id, and those of a key in the order of their numbers."""
         applied = dict(self.query("SELECT event_id, count(*) FROM effect GROUP BY 1"))
         assert {i for i, times in applied.items() if times > 1} == set(), "applied twice"
-        assert set(self.put) - set(applied) == set(), "lost"
-        assert set(applied) - set(self.put) == set(), "applied without having been put in"
+        assert set(self.job_ids) - set(applied) == set(), "lost"
+        assert set(applied) - set(self.job_ids) == set(), "applied but never added"
         broken = self.query(
             "SELECT * FROM (SELECT key, n, lag(n) OVER (PARTITION BY key ORDER BY place) AS before"
             " FROM effect WHERE key <> '') AS e WHERE before > n"
@@ -112,41 +112,41 @@ class Lab:
     def worker(self, **plan: Any) -> Child:
         """Start a worker in a process of its own, see `work_by_plan`.
 
-        It is forked from a process that has imported everything and nothing else: starting Python for
-        each of many workers would take longer than their work.
+        It is forked from a server process that has imported all modules: starting Python for each worker
+        would take longer than its work.
         """
         log = self.folder / f"{uuid.uuid4().hex}.log"
-        process = forks().Process(target=work_by_plan, args=(self.dsn, plan, log))
+        process = fork_server().Process(target=work_by_plan, args=(self.dsn, plan, log))
         process.start()
         return Child(process, log)
 
     def expire_leases(self) -> None:
-        """Declare every worker dead, as the parent of killed ones does: nobody waits for their leases."""
+        """End the lease of every worker, as the parent of killed processes does."""
         self.run("UPDATE inbox_worker SET alive_until = '-infinity'")
 
-    def outlive(self) -> None:
-        """Wait until the lease of every worker has run out."""
+    def wait_for_lease_expiry(self) -> None:
+        """Wait until the lease of every worker has expired."""
         until(lambda: self.query("SELECT count(*) FROM inbox_worker WHERE alive_until > now()") == [(0,)])
 
-    def drain(self) -> None:
-        """Let one more worker finish everything."""
+    def finish_all(self) -> None:
+        """Run one more worker until all jobs have ended."""
         finish(self, self.inbox())
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A worker in a process of its own, and what it has logged."""
+    """A worker in a process of its own, and its log."""
 
     process: ForkServerProcess
     log: Path
 
-    def ends(self) -> int:
-        """Wait for its end and give the exit code, negative for a signal."""
+    def exit_code(self) -> int:
+        """Wait until it has ended, and return the exit code, negative for a signal."""
         self.process.join(PATIENCE_SECONDS)
-        assert self.process.exitcode is not None, f"it does not end: {self.said()}"
+        assert self.process.exitcode is not None, f"the worker does not end: {self.log_text()}"
         return self.process.exitcode
 
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.log.read_text()
 
     def send(self, number: signal.Signals) -> None:
@@ -157,10 +157,10 @@ class Child:
         assert self.process.pid is not None
         return self.process.pid
 
-    def stops(self) -> int:
-        """Ask it to stop."""
+    def stop(self) -> int:
+        """Send SIGTERM, and return the exit code."""
         self.process.terminate()
-        return self.ends()
+        return self.exit_code()
 
     def kill(self) -> None:
         self.process.kill()
@@ -170,17 +170,17 @@ class Child:
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
         return [int(child) for child in children.read_text().split()]
 
-    def shoot(self, chance: random.Random) -> None:
-        """Kill one of its processes, as soon as there is one."""
+    def kill_child(self, chance: random.Random) -> None:
+        """Kill one of its child processes, chosen at random, as soon as there is one."""
         until(self.children)
         os.kill(chance.choice(self.children()), signal.SIGKILL)
 
-    def frozen(self) -> bool:
+    def is_stopped(self) -> bool:
         text = Path(f"/proc/{self.pid}/stat").read_text()
         return text.rsplit(")", 1)[1].split()[0] == "T"
 
 
-def bare(dsn: str, **settings: Any) -> DurableInbox:
+def new_inbox(dsn: str, **settings: Any) -> DurableInbox:
     defaults: dict[str, Any] = {"retry": QUICK, "lease": LEASE}
     return DurableInbox("billing", dsn=dsn, **(defaults | settings))
 
@@ -193,14 +193,14 @@ def write_effect(conn: psycopg.Connection[Any], event: Event) -> None:
 
 
 def finish(lab: Lab, durable: DurableInbox, workers: int = 1) -> None:
-    """Let workers in threads finish everything."""
-    with working(durable, workers):
+    """Run workers in threads until all jobs have ended."""
+    with running_workers(durable, workers):
         until(lambda: lab.left() == 0)
 
 
 @contextmanager
-def working(durable: DurableInbox, workers: int = 1) -> Iterator[Sequence[JobWorker]]:
-    """Run workers in threads while the block runs; what they raise comes out here."""
+def running_workers(durable: DurableInbox, workers: int = 1) -> Iterator[Sequence[JobWorker]]:
+    """Run workers in threads during the block; raise the first error that one of them raised."""
     failures: list[BaseException] = []
     stop = threading.Event()
     made = [durable._new_worker(f"thread-{number}", kill=False) for number in range(workers)]
@@ -230,8 +230,8 @@ def working(durable: DurableInbox, workers: int = 1) -> Iterator[Sequence[JobWor
 # -- The worker in a process of its own ----------------------------------------------------------------
 
 
-class Fuse:
-    """Kills or freezes the process the n-th time a step was taken."""
+class SelfKill:
+    """Sends a signal to its own process after the n-th time of a step: SIGKILL or SIGSTOP."""
 
     def __init__(self, step: str, times: int, number: signal.Signals) -> None:
         self._step = step
@@ -245,12 +245,12 @@ class Fuse:
                 os.kill(os.getpid(), self._number)
 
 
-def forks() -> ForkServerContext:
-    """Give the server that workers are forked from; it starts with the first of them."""
+def fork_server() -> ForkServerContext:
+    """Return the server process from which workers are forked; start it if necessary."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # Python 3.11 starts it without our path
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # Python 3.11 starts it without sys.path
     try:
         ensure_running()
     finally:
@@ -261,19 +261,21 @@ def forks() -> ForkServerContext:
 
 
 def work_by_plan(dsn: str, plan: dict[str, Any], log: Path) -> None:
-    """Work until SIGTERM or the planned end: with step and times it kills itself after the n-th such step."""
+    """Work until SIGTERM; with `step` and `times` in the plan, the process ends itself after that step."""
     with log.open("w") as file:
         os.dup2(file.fileno(), sys.stderr.fileno())
     logging.basicConfig(level=logging.WARNING)
-    fuse = Fuse(plan.get("step", ""), plan.get("times", 1), signal.Signals[plan.get("signal", "SIGKILL")])
-    arm(fuse)
-    durable = bare(dsn, lease=plan.get("lease", LEASE), **plan.get("settings", {}))
+    self_kill = SelfKill(
+        plan.get("step", ""), plan.get("times", 1), signal.Signals[plan.get("signal", "SIGKILL")]
+    )
+    install(self_kill)
+    durable = new_inbox(dsn, lease=plan.get("lease", LEASE), **plan.get("settings", {}))
 
     @durable.handler(
         plan.get("kind", "Work"), max_attempts=plan.get("max_attempts"), together=plan.get("together", False)
     )
     def work(conn: psycopg.Connection[Any], event: Event) -> None:
-        if plan.get("deadly") == event.data["n"]:
+        if plan.get("kills_at") == event.data["n"]:
             os.kill(os.getpid(), signal.SIGKILL)
         if plan.get("seconds"):
             time.sleep(plan["seconds"])
@@ -281,10 +283,10 @@ def work_by_plan(dsn: str, plan: dict[str, Any], log: Path) -> None:
             raise RuntimeError("fails once")
         if not plan.get("silent"):
             write_effect(conn, event)
-        fuse.after("effect")
+        self_kill.after("effect")
 
-    if plan.get("mute"):
-        LeaseRenewal._extend = lambda self, conn: None  # type: ignore[method-assign]  # a lease nobody extends
+    if plan.get("without_renewal"):
+        replace_method(LeaseRenewal, "_extend", lambda self, conn: None)
     if plan.get("receive"):
         durable.receive()
     elif plan.get("fleet"):
@@ -293,40 +295,44 @@ def work_by_plan(dsn: str, plan: dict[str, Any], log: Path) -> None:
         durable.work()
 
 
-def arm(fuse: Fuse) -> None:
-    """Let the fuse hear of each step of worker and receiver."""
-    ending: list[object] = []  # a commit counts when it is that of a finished job
+def install(self_kill: SelfKill) -> None:
+    """Report each step of worker and receiver to `self_kill`."""
+    ending: list[object] = []  # only a commit that ends a job counts
 
     def finished(self: object, result: object) -> None:
         ending.append(self)
-        fuse.after("finish")
+        self_kill.after("finish")
 
     def committed(self: object, result: object) -> None:
         if ending:
             ending.clear()
-            fuse.after("commit")
+            self_kill.after("commit")
 
     def taken(self: object, result: object) -> None:
         if result:
-            fuse.after("take")
+            self_kill.after("take")
 
-    tap(JobQueue, "finish", finished)
-    tap(JobQueue, "fail", lambda self, result: fuse.after("fail"))
-    tap(WorkerSession, "commit", committed)
-    tap(JobWorker, "_take", taken)
-    tap(JobWorker, "_flush_handled", lambda self, result: fuse.after("flush"))
-    tap(JobWriter, "enqueue", lambda self, result: fuse.after("enqueue"))
-    tap(ConsumerSession, "commit", lambda self, result: fuse.after("received"))
-    tap(GroupMember, "store", lambda self, result: fuse.after("store"))
+    call_after(JobQueue, "finish", finished)
+    call_after(JobQueue, "fail", lambda self, result: self_kill.after("fail"))
+    call_after(WorkerSession, "commit", committed)
+    call_after(JobWorker, "_take", taken)
+    call_after(JobWorker, "_flush_handled", lambda self, result: self_kill.after("flush"))
+    call_after(JobWriter, "enqueue", lambda self, result: self_kill.after("enqueue"))
+    call_after(ConsumerSession, "commit", lambda self, result: self_kill.after("received"))
+    call_after(GroupMember, "store", lambda self, result: self_kill.after("store"))
 
 
-def tap(owner: type, name: str, listen: Callable[[object, object], None]) -> None:
-    """Call `listen` after each call of a method."""
+def call_after(owner: type, name: str, then: Callable[[object, object], None]) -> None:
+    """Call `then` after each call of a method, with the object and the result."""
     method = getattr(owner, name)
 
     def call(self: object, *arguments: object) -> object:
         result = method(self, *arguments)
-        listen(self, result)
+        then(self, result)
         return result
 
-    setattr(owner, name, call)
+    replace_method(owner, name, call)
+
+
+def replace_method(owner: type, name: str, function: Callable[..., object]) -> None:
+    setattr(owner, name, function)

@@ -14,7 +14,15 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from fates import HARMLESS, NO_NUMBER, Connection, drawn, failures_of, lasts, meet
+from faulty_handlers import (
+    DIVIDE_BY_ZERO,
+    HARMLESS,
+    Connection,
+    apply_fault,
+    expected_failures,
+    is_permanent,
+    random_data,
+)
 from fix_consumer import Bench, running
 from forms import SEED, sized
 from outbox_consumers import Consumer, Event, Reject, Skip
@@ -34,11 +42,11 @@ def insert(event: Event) -> tuple[bytes, tuple[UUID, str | None, int]]:
 
 
 def obedient(bench: Bench) -> Consumer:
-    """Make a consumer with a handler of each kind that lets every event meet its fate."""
+    """Make a consumer with a handler of each kind that applies the fault of every event."""
     app = bench.app(batch_size=60)
 
     def placed(conn: Connection, event: Event) -> None:
-        meet(conn, event)
+        apply_fault(conn, event)
         conn.execute(*insert(event))
 
     app.handler("Piped")(placed)
@@ -47,24 +55,24 @@ def obedient(bench: Bench) -> Consumer:
 
     @app.handler("Lasting", cursor=True)
     def lasting(cursor: psycopg.Cursor[Any], event: Event) -> None:
-        meet(cursor.connection, event)
+        apply_fault(cursor.connection, event)
         cursor.execute(*insert(event))
 
     @app.handler("Awaited")
     async def awaited(conn: psycopg.AsyncConnection[Any], event: Event) -> None:
-        match event.data["fate"]:
+        match event.data["fault"]:
             case "skips":
                 raise Skip
             case "rejects":
                 raise Reject("never")
-        if event.attempt <= failures_of(event.data):
-            await (await conn.execute(NO_NUMBER)).fetchone()
+        if event.attempt <= expected_failures(event.data):
+            await (await conn.execute(DIVIDE_BY_ZERO)).fetchone()
         await conn.execute(*insert(event))
 
     @app.batch_handler("Batched", max_size=7)
     def batched(conn: Connection, events: Sequence[Event]) -> None:
         for event in events:
-            meet(conn, event)
+            apply_fault(conn, event)
         conn.cursor().executemany(insert(events[0])[0], [insert(event)[1] for event in events])
 
     return app
@@ -74,13 +82,13 @@ def test_every_event_meets_its_own_fate_only(bench: Bench) -> None:
     chance = random.Random(SEED)
     failures, lasting = 0, dict[UUID, str]()
     for n in range(EVENTS):
-        kind, data = chance.choice(KINDS), drawn(chance, n)
-        if kind == "Batched" and data["fate"] in {"skips", *(fate.__name__ for fate in HARMLESS)}:
-            data["fate"] = ""  # these are of the whole batch
+        kind, data = chance.choice(KINDS), random_data(chance, n)
+        if kind == "Batched" and data["fault"] in {"skips", *(fault.__name__ for fault in HARMLESS)}:
+            data["fault"] = ""  # these are of the whole batch
         event_id = bench.send(data, kind=kind, key=f"{kind} {chance.randrange(4)}")
-        failures += failures_of(data)
-        if lasts(data):
-            lasting[event_id] = data["fate"]
+        failures += expected_failures(data)
+        if is_permanent(data):
+            lasting[event_id] = data["fault"]
     bench.flush()
     app = obedient(bench)
     with running(app):
@@ -89,7 +97,7 @@ def test_every_event_meets_its_own_fate_only(bench: Bench) -> None:
     assert bench.query("SELECT count(*) FROM inbox WHERE consumer = 'billing'") == [(EVENTS,)]
     assert bench.query("SELECT count(*) FROM effect WHERE n < 0") == [(0,)]
     letters = {event_id for (event_id,) in bench.query("SELECT event_id FROM inbox_dead_letter")}
-    assert letters == {event_id for event_id, fate in lasting.items() if fate == "rejects"}
+    assert letters == {event_id for event_id, fault in lasting.items() if fault == "rejects"}
     bench.sent = [event_id for event_id in bench.sent if event_id not in lasting]
     bench.applied_once()
     bench.applied_in_order()

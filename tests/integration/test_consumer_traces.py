@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from durable_lab import Lab, bare, finish
+from durable_lab import Lab, finish, new_inbox
 from fix_consumer import Bench, running, write_effect
 from fix_stack import Database
 from outbox_consumers import Event, Reject, Skip
@@ -138,7 +138,7 @@ def test_a_job_s_span_is_a_child_of_its_writer_s(
     """Jobs that Kafka brought say where from; one that was put in without Kafka has no place there."""
     lab = Lab(database.conninfo, tmp_path)
     lab.create()
-    durable = bare(lab.dsn)
+    durable = new_inbox(lab.dsn)
     headers: list[tuple[str, str | bytes | None]] = [
         ("id", str(uuid4()).encode()),
         ("event_type", b"Placed"),

@@ -1,4 +1,4 @@
-"""The durable inbox on a real PostgreSQL: what is put in is done once, in order, or kept with its error."""
+"""The durable inbox on a real PostgreSQL: jobs are handled once and in order, or kept with their error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from uuid_utils.compat import uuid7
 
-from durable_lab import Lab, bare, finish, working, write_effect
+from durable_lab import Lab, finish, new_inbox, running_workers, write_effect
 from fix_stack import Database
 from outbox_consumers import Event, Reject, Skip
 from outbox_consumers.durable import DurableInbox, Job, steps
@@ -25,10 +25,10 @@ from waiting import until
 pytestmark = pytest.mark.stack
 
 
-# -- Putting in ----------------------------------------------------------------------------------------
+# -- Adding jobs ---------------------------------------------------------------------------------------
 
 
-def test_a_job_belongs_to_the_transaction_that_puts_it_in(lab: Lab) -> None:
+def test_a_job_is_added_in_the_callers_transaction(lab: Lab) -> None:
     durable = lab.inbox()
     with psycopg.connect(lab.dsn) as conn:
         durable.put(conn, "Work", {"n": 1}, key="k")
@@ -41,7 +41,7 @@ def test_a_job_belongs_to_the_transaction_that_puts_it_in(lab: Lab) -> None:
     assert lab.effects() == [2]
 
 
-def test_a_connection_in_autocommit_mode_puts_one_job_at_a_time(lab: Lab) -> None:
+def test_each_call_on_an_autocommit_connection_has_its_own_transaction(lab: Lab) -> None:
     durable = lab.inbox()
     with psycopg.connect(lab.dsn, autocommit=True) as conn:
         assert durable.put(conn, "Work", {"n": 1})
@@ -50,7 +50,7 @@ def test_a_connection_in_autocommit_mode_puts_one_job_at_a_time(lab: Lab) -> Non
     assert sorted(lab.effects()) == [1, 2, 3]
 
 
-def test_an_id_makes_two_puts_one_job(lab: Lab) -> None:
+def test_a_second_job_with_the_same_id_is_ignored(lab: Lab) -> None:
     durable, one = lab.inbox(), uuid7()
     with psycopg.connect(lab.dsn, autocommit=True) as conn:
         assert durable.put(conn, "Work", {"n": 1}, id=one)
@@ -62,7 +62,7 @@ def test_an_id_makes_two_puts_one_job(lab: Lab) -> None:
     assert sorted(lab.effects()) == [1, 2]
 
 
-def test_what_cannot_be_right_is_refused_when_it_is_put_in(lab: Lab) -> None:
+def test_an_invalid_job_is_refused_when_it_is_added(lab: Lab) -> None:
     durable = lab.inbox()
     with psycopg.connect(lab.dsn) as conn:
         with pytest.raises(UsageError, match="needs a type"):
@@ -75,7 +75,7 @@ def test_what_cannot_be_right_is_refused_when_it_is_put_in(lab: Lab) -> None:
             durable.put(conn, "Work", priority=40_000)
 
 
-def test_long_keys_wait_in_line_as_well(lab: Lab) -> None:
+def test_long_keys_are_handled_in_order_as_well(lab: Lab) -> None:
     durable, key = lab.inbox(), "ключ" * 5000
     with psycopg.connect(lab.dsn, autocommit=True) as conn:
         durable.put_many(conn, [Job("Work", {"n": n}, key=key) for n in range(20)])
@@ -83,8 +83,8 @@ def test_long_keys_wait_in_line_as_well(lab: Lab) -> None:
     assert lab.effects(key) == list(range(20))
 
 
-def test_the_handler_sees_what_was_put_in(lab: Lab) -> None:
-    durable, seen = bare(lab.dsn), []
+def test_the_handler_gets_the_job_as_it_was_added(lab: Lab) -> None:
+    durable, seen = new_inbox(lab.dsn), []
 
     @durable.handler("Look")
     def look(conn: psycopg.Connection[Any], event: Event) -> None:
@@ -104,7 +104,7 @@ def test_the_handler_sees_what_was_put_in(lab: Lab) -> None:
 # -- Order ---------------------------------------------------------------------------------------------
 
 
-def test_the_urgent_go_first_and_the_older_of_the_equally_urgent(lab: Lab) -> None:
+def test_higher_priority_goes_first_then_the_older_job(lab: Lab) -> None:
     durable = lab.inbox()
     with psycopg.connect(lab.dsn, autocommit=True) as conn:
         durable.put_many(conn, [Job("Work", {"n": n}, priority=n % 3) for n in range(9)])
@@ -123,7 +123,7 @@ def test_a_job_is_not_run_before_its_time(lab: Lab) -> None:
         durable.put(conn, "Work", {"n": 3}, key="k")
         durable.put(conn, "Work", {"n": 4})
         durable.put(conn, "Work", {"n": 5}, run_at=much_later)
-    with working(durable):
+    with running_workers(durable):
         until(lambda: len(lab.effects()) == 4)
     at = dict(lab.query("SELECT n, at FROM effect"))
     assert {*at} == {1, 2, 3, 4}
@@ -132,8 +132,8 @@ def test_a_job_is_not_run_before_its_time(lab: Lab) -> None:
     assert lab.effects("k") == [2, 3]
 
 
-def test_a_failing_job_holds_up_its_own_key_only(lab: Lab) -> None:
-    durable, tries = bare(lab.dsn), []
+def test_a_failing_job_delays_only_its_own_key(lab: Lab) -> None:
+    durable, tries = new_inbox(lab.dsn), []
 
     @durable.handler("Work", max_attempts=100_000)
     def work(conn: psycopg.Connection[Any], event: Event) -> None:
@@ -152,9 +152,9 @@ def test_a_failing_job_holds_up_its_own_key_only(lab: Lab) -> None:
     assert lab.effects("b") == [1, 3, 5, 7, 9]
 
 
-def test_no_two_jobs_of_a_key_are_under_way_at_once(lab: Lab) -> None:
-    """Four workers, five keys, jobs put in by four others meanwhile: each key in order, one at a time."""
-    durable, running, overlaps = bare(lab.dsn), set(), []
+def test_two_jobs_of_a_key_never_run_at_the_same_time(lab: Lab) -> None:
+    """Four workers while five threads add jobs of one key each: each key in order, one at a time."""
+    durable, running, overlaps = new_inbox(lab.dsn), set(), []
     guard = threading.Lock()
 
     @durable.handler("Work")
@@ -174,20 +174,20 @@ def test_no_two_jobs_of_a_key_are_under_way_at_once(lab: Lab) -> None:
                 durable.put(conn, "Work", {"n": n}, key=key)
                 conn.commit()
 
-    putters = [threading.Thread(target=put, args=(f"k{n}",)) for n in range(5)]
-    with working(durable, workers=4):
-        for putter in putters:
-            putter.start()
-        for putter in putters:
-            putter.join()
+    writers = [threading.Thread(target=put, args=(f"k{n}",)) for n in range(5)]
+    with running_workers(durable, workers=4):
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
         until(lambda: lab.left() == 0)
     assert overlaps == []
     for n in range(5):
         assert lab.effects(f"k{n}") == list(range(60))
 
 
-def test_a_queue_has_one_head_whatever_the_code_does(lab: Lab) -> None:
-    lab.jobs(5, keys=1)
+def test_the_unique_index_prevents_a_second_head_of_a_queue(lab: Lab) -> None:
+    lab.add_jobs(5, keys=1)
     lab.run("UPDATE inbox_job SET state = 'ready' WHERE position = 1")
     with pytest.raises(psycopg.errors.UniqueViolation):
         lab.run("UPDATE inbox_job SET state = 'leased' WHERE position = 2")
@@ -196,15 +196,15 @@ def test_a_queue_has_one_head_whatever_the_code_does(lab: Lab) -> None:
 # -- Failing -------------------------------------------------------------------------------------------
 
 
-def test_what_is_rejected_or_fails_too_often_is_kept_with_its_error(
+def test_a_job_that_is_rejected_or_fails_too_often_is_kept_with_its_error(
     lab: Lab, caplog: pytest.LogCaptureFixture
 ) -> None:
-    durable, mended = bare(lab.dsn), threading.Event()
+    durable, fixed = new_inbox(lab.dsn), threading.Event()
 
     @durable.handler("Work", max_attempts=3)
     def work(conn: psycopg.Connection[Any], event: Event) -> None:
         write_effect(conn, event)
-        if event.data["n"] == 1 and not mended.is_set():
+        if event.data["n"] == 1 and not fixed.is_set():
             raise ValueError("broken\0here")
         if event.data["n"] == 2:
             raise Reject("never")
@@ -225,7 +225,7 @@ def test_what_is_rejected_or_fails_too_often_is_kept_with_its_error(
         assert durable.dead(conn, event_type="Other") == []
         assert durable.status(conn)["dead"].jobs == 2
         assert durable.discard(conn, [dead[2]]) == 1
-        mended.set()
+        fixed.set()
         assert durable.redrive(conn, [dead[1]]) == 1
         finish(lab, durable)
         assert lab.effects() == [0, 3, 4, 1]
@@ -233,7 +233,7 @@ def test_what_is_rejected_or_fails_too_often_is_kept_with_its_error(
 
 
 def test_a_swallowed_database_error_is_a_failure(lab: Lab) -> None:
-    durable = bare(lab.dsn)
+    durable = new_inbox(lab.dsn)
 
     @durable.handler("Work", max_attempts=2)
     def work(conn: psycopg.Connection[Any], event: Event) -> None:
@@ -241,7 +241,7 @@ def test_a_swallowed_database_error_is_a_failure(lab: Lab) -> None:
         with suppress(psycopg.Error):
             conn.execute("SELECT 1/0")
 
-    lab.jobs(1)
+    lab.add_jobs(1)
     finish(lab, durable)
     with psycopg.connect(lab.dsn) as conn:
         [job] = durable.dead(conn)
@@ -249,8 +249,8 @@ def test_a_swallowed_database_error_is_a_failure(lab: Lab) -> None:
     assert lab.effects() == []
 
 
-def test_errors_of_the_database_cost_no_attempt(lab: Lab) -> None:
-    durable, calls = bare(lab.dsn), []
+def test_transient_database_errors_do_not_count_as_attempts(lab: Lab) -> None:
+    durable, calls = new_inbox(lab.dsn), []
 
     @durable.handler("Work", max_attempts=1)
     def work(conn: psycopg.Connection[Any], event: Event) -> None:
@@ -262,10 +262,10 @@ def test_errors_of_the_database_cost_no_attempt(lab: Lab) -> None:
             lab.run(f"SELECT pg_terminate_backend({conn.info.backend_pid})")
             until(lambda: broken(conn))
 
-    lab.jobs(1)
+    lab.add_jobs(1)
     finish(lab, durable)
     assert calls == [1, 1, 1]
-    lab.applied_once_in_order()
+    lab.assert_applied_once_in_order()
 
 
 def broken(conn: psycopg.Connection[Any]) -> bool:
@@ -276,21 +276,21 @@ def broken(conn: psycopg.Connection[Any]) -> bool:
     return False
 
 
-def test_jobs_without_a_handler_are_left_to_others(lab: Lab) -> None:
+def test_jobs_without_a_handler_are_given_back(lab: Lab) -> None:
     durable = lab.inbox()
     with psycopg.connect(lab.dsn, autocommit=True) as conn:
         durable.put_many(conn, [Job("Newer"), Job("Newer", key="other")])
-    lab.jobs(5)
-    with working(durable) as [one]:
+    lab.add_jobs(5)
+    with running_workers(durable) as [one]:
         until(lambda: len(lab.effects()) == 5)
         until(lambda: lab.states().get("later") == 2)
         assert one._counters.unknown >= 2
-    lab.applied_once_in_order()
+    lab.assert_applied_once_in_order()
 
 
-def test_a_job_that_takes_too_long_is_taken_away(lab: Lab) -> None:
-    """Its statement is cancelled, its effect undone; the next attempt succeeds."""
-    durable, errors_seen = bare(lab.dsn), []
+def test_a_job_that_exceeds_its_timeout_is_tried_again(lab: Lab) -> None:
+    """Its statement is cancelled and its effect rolled back; the next attempt succeeds."""
+    durable, errors_seen = new_inbox(lab.dsn), []
 
     @durable.handler("Work", timeout=2)
     def work(conn: psycopg.Connection[Any], event: Event) -> None:
@@ -302,32 +302,32 @@ def test_a_job_that_takes_too_long_is_taken_away(lab: Lab) -> None:
                 errors_seen.append(type(error))
                 raise
 
-    lab.jobs(1)
+    lab.add_jobs(1)
     finish(lab, durable)
     assert errors_seen == [psycopg.errors.QueryCanceled]
     assert durable.counters.timeouts >= 1
-    lab.applied_once_in_order()
+    lab.assert_applied_once_in_order()
 
 
-def test_a_handler_that_works_on_after_its_time_commits_nothing(lab: Lab) -> None:
-    durable = bare(lab.dsn)
+def test_a_handler_that_runs_on_after_its_timeout_commits_nothing(lab: Lab) -> None:
+    durable = new_inbox(lab.dsn)
 
     @durable.handler("Work", timeout=0.3, max_attempts=1)
     def work(conn: psycopg.Connection[Any], event: Event) -> None:
         write_effect(conn, event)
         until(lambda: lab.states().get("dead"))
 
-    lab.jobs(1)
+    lab.add_jobs(1)
     finish(lab, durable)
     assert lab.effects() == []
-    # Not twice: the word that cancels its statement may come while the worker ends the job.
+    # Either one: the cancel request may arrive while the worker ends the job.
     assert durable.counters.fenced + durable.counters.transient == 1
     with psycopg.connect(lab.dsn) as conn:
         assert [job.error for job in durable.dead(conn)] == ["took longer than 0.3 s"]
 
 
-def test_old_payloads_reach_the_handler_in_its_version(lab: Lab) -> None:
-    durable = bare(lab.dsn)
+def test_old_payloads_are_upcast_to_the_version_of_the_handler(lab: Lab) -> None:
+    durable = new_inbox(lab.dsn)
     durable.handler("Work", version=2, max_attempts=2)(write_effect)
     durable.upcast("Work", from_version=1)(lambda data: {"n": data["number"]})
     with psycopg.connect(lab.dsn, autocommit=True) as conn:
@@ -343,7 +343,7 @@ def test_old_payloads_reach_the_handler_in_its_version(lab: Lab) -> None:
     }
 
 
-# -- What cannot work ----------------------------------------------------------------------------------
+# -- Invalid set-ups -----------------------------------------------------------------------------------
 
 
 def test_a_missing_table_is_named(database: Database, lab: Lab) -> None:
@@ -355,7 +355,7 @@ def test_a_missing_table_is_named(database: Database, lab: Lab) -> None:
         durable.put(conn, "Work", {"n": 1})
 
 
-def test_no_server_is_said_in_one_line(lab: Lab) -> None:
+def test_an_unreachable_server_is_reported_in_one_line(lab: Lab) -> None:
     nowhere = DurableInbox("billing", dsn=make_conninfo(lab.dsn, port="1", password="secret"))
     nowhere.handler("Work")(write_effect)
     with pytest.raises(Unreachable) as caught:
@@ -373,7 +373,7 @@ def test_no_server_is_said_in_one_line(lab: Lab) -> None:
         lambda d: d.handler("Twice"),
     ],
 )
-def test_wrong_handlers_are_refused_when_they_are_registered(wrong: Callable[[DurableInbox], Any]) -> None:
+def test_invalid_handlers_are_refused_when_they_are_registered(wrong: Callable[[DurableInbox], Any]) -> None:
     durable = DurableInbox("billing")
     durable.handler("Twice")(write_effect)
     with pytest.raises(UsageError):
@@ -388,5 +388,5 @@ def test_a_durable_inbox_in_another_schema(lab: Lab) -> None:
             conn.execute(step.statement.encode())
         durable = lab.inbox(table=table)
         durable.put_many(conn, [Job("Work", {"n": n}, key="k") for n in range(5)])
-    with working(durable):
+    with running_workers(durable):
         until(lambda: lab.effects() == [0, 1, 2, 3, 4])

@@ -1,4 +1,4 @@
-"""The command line on a durable inbox: run it, look at its queue, decide on its dead jobs."""
+"""The command line for a durable inbox: run it, show its queue, redrive and discard its dead jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from uuid_utils.compat import uuid7
 
-from durable_lab import Lab, bare, finish, working
+from durable_lab import Lab, finish, new_inbox, running_workers
 from fix_consumer import Bench
 from local_stack.ports import is_free
 from outbox_consumers import DurableInbox, Event, Job, Reject
@@ -51,7 +51,7 @@ durable = DurableInbox(
 
 @durable.handler("Placed")
 def placed(conn, event):
-    if event.data["n"] < 0 and not conn.execute("SELECT FROM mended").fetchall():
+    if event.data["n"] < 0 and not conn.execute("SELECT FROM fixed").fetchall():
         raise Reject("no such order")
     conn.execute(
         "INSERT INTO effect (event_id, key, n) VALUES (%s, %s, %s)", (event.id, event.key, event.data["n"])
@@ -63,13 +63,13 @@ def placed(conn, event):
 def lab(bench: Bench, tmp_path: Path) -> Lab:
     with psycopg.connect(bench.dsn, autocommit=True) as conn:
         schema.apply(conn, steps())
-        conn.execute("CREATE TABLE mended ()")
+        conn.execute("CREATE TABLE fixed ()")
     (tmp_path / "jobs_app.py").write_text(APP)
-    return Lab(bench.dsn, tmp_path, put=bench.sent)
+    return Lab(bench.dsn, tmp_path, job_ids=bench.sent)
 
 
 def three_free_ports() -> int:
-    """Find a port that is free with the two behind it."""
+    """Return a port that is free, as are the two after it."""
     while True:
         first = random.randrange(20_000, 31_990)
         if all(is_free(first + more) for more in range(3)):
@@ -77,7 +77,7 @@ def three_free_ports() -> int:
 
 
 def get(port: int, path: str) -> tuple[int, str]:
-    """Ask a port; 0 while nobody listens."""
+    """Send a GET request; status 0 while nothing listens on the port."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
             return answer.status, answer.read().decode()
@@ -105,7 +105,7 @@ def start(bench: Bench, folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_consume_runs_receiver_and_workers_that_say_how_they_are(bench: Bench, lab: Lab) -> None:
+def test_consume_runs_receiver_and_workers_that_serve_their_health(bench: Bench, lab: Lab) -> None:
     port = three_free_ports()
     parent = start(bench, lab.folder, "--workers", "2", "--listen", f"127.0.0.1:{port}")
     try:
@@ -128,12 +128,12 @@ def test_consume_runs_receiver_and_workers_that_say_how_they_are(bench: Bench, l
         parent.communicate()
     assert parent.returncode == 0, log
     assert json.loads(output) == {"consumer": "billing", "workers": 2, "counters": None}
-    lab.applied_once_in_order()
+    lab.assert_applied_once_in_order()
     assert lab.query("SELECT count(*) FROM inbox_worker WHERE alive_until > now()") == [(0,)]
 
 
 class Program:
-    """Runs outboxctl on a database and gives what it printed."""
+    """Runs outboxctl on a database and returns its output."""
 
     def __init__(self, dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
         self._dsn = dsn
@@ -158,12 +158,12 @@ def program(lab: Lab, capsys: pytest.CaptureFixture[str]) -> Program:
 
 
 def durable_of(lab: Lab) -> DurableInbox:
-    """Make an inbox that gives up jobs of negative orders until they are mended."""
-    durable = bare(lab.dsn)
+    """Make an inbox that rejects jobs of negative orders until they are fixed."""
+    durable = new_inbox(lab.dsn)
 
     @durable.handler("Placed")
     def placed(conn: psycopg.Connection[Any], event: Event) -> None:
-        if event.data["n"] < 0 and not conn.execute("SELECT FROM mended").fetchall():
+        if event.data["n"] < 0 and not conn.execute("SELECT FROM fixed").fetchall():
             raise Reject("no such order")
         conn.execute(
             "INSERT INTO effect (event_id, key, n) VALUES (%s, %s, %s)",
@@ -187,7 +187,7 @@ def test_dead_jobs_are_listed_redriven_and_discarded(lab: Lab, program: Program)
     assert "2 dead letters would be redriven" in would
     assert "1 dead letters discarded" in program("dead-letters", "discard", "--max", "1", "--yes")
     assert len(program.dead()) == 3
-    lab.run("INSERT INTO mended DEFAULT VALUES")
+    lab.run("INSERT INTO fixed DEFAULT VALUES")
     assert "3 dead letters redriven" in program("dead-letters", "redrive", "--rate", "50")
     finish(lab, durable)
     assert program.dead() == []
@@ -197,7 +197,7 @@ def test_dead_jobs_are_listed_redriven_and_discarded(lab: Lab, program: Program)
         assert redriven == sorted(redriven)
 
 
-def test_letters_and_jobs_stand_in_one_list(lab: Lab, program: Program) -> None:
+def test_dead_letters_and_dead_jobs_are_in_one_list(lab: Lab, program: Program) -> None:
     with psycopg.connect(lab.dsn) as conn:
         book = DeadLetters("billing", "inbox", DeadLetterLimiter(DeadLetterLimit()), None)
         event = Event("Placed", {"n": 1}, id=uuid7())
@@ -220,7 +220,7 @@ def test_status_shows_the_queue(lab: Lab, program: Program) -> None:
     with psycopg.connect(lab.dsn, autocommit=True) as conn:
         durable.put_many(conn, [Job("Placed", {"n": n}) for n in (-1, 1)])
         durable.put(conn, "Placed", {"n": 2}, run_at=datetime.now(UTC) + timedelta(days=1))
-    with working(durable):
+    with running_workers(durable):
         until(lambda: lab.states() == {"dead": 1, "later": 1})
         [queue] = json.loads(program("inbox", "status", "--json"))["queues"]
         assert (queue["consumer"], queue["workers"]) == ("billing", 1)

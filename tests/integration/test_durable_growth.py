@@ -1,4 +1,4 @@
-"""Taking jobs costs the same whether a handful wait or a million (`make soak`; here 50,000)."""
+"""The cost of taking jobs does not depend on how many wait: 50,000 here, a million in `make soak`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.stack
 BATCH = 50
 TAKES = 30
 STATEMENTS = ("durable_read_new", "durable_make_due_ready", "durable_take")
-MOST = sized(50_000, 1_000_000)
-# Rows of each shape, as receiving, sorting and failing leave them behind.
+MANY = sized(50_000, 1_000_000)
+# Rows in each state that receiving, sorting and failing leave behind.
 FILL = """
 INSERT INTO inbox_job (consumer, state, queue, priority, due_at, event_id, event_type, topic, partition,
                        "offset", headers)
@@ -28,7 +28,7 @@ FROM generate_series(1, {count}) AS n
 
 
 def fill(lab: Lab, count: int, shape: str) -> None:
-    """Add waiting rows: of one hot key, of many keys, of a far future, or just ready."""
+    """Add rows: waiting behind one hot key, due in a day, or ready."""
     if shape == "hot":  # all of one key
         lab.run(FILL.format(state="'waiting'", queue="'hot'::bytea",
                             due="now()", count=count))  # fmt: skip
@@ -41,8 +41,8 @@ def fill(lab: Lab, count: int, shape: str) -> None:
 @pytest.mark.parametrize("shape", ["ready", "hot", "later"])
 @pytest.mark.parametrize("analysed", [False, True], ids=["no statistics", "analysed"])
 @pytest.mark.timeout(1800)
-def test_taking_is_flat_however_many_wait(lab: Lab, shape: str, analysed: bool) -> None:
-    """By the pages that a worker's statements touch, after it has worked a while: no clock is asked."""
+def test_the_cost_of_taking_does_not_grow_with_the_queue(lab: Lab, shape: str, analysed: bool) -> None:
+    """Measured by the pages that a worker's statements read, not by time."""
     queue = JobQueue("billing", "inbox", 0)
     with psycopg.connect(lab.dsn, autocommit=True) as conn:
         conn.execute("ALTER TABLE inbox_job SET (autovacuum_enabled = off)")
@@ -51,24 +51,24 @@ def test_taking_is_flat_however_many_wait(lab: Lab, shape: str, analysed: bool) 
             " VALUES ('billing', 'one', 'infinity', 0) RETURNING id"
         )
         pages: dict[int, int] = {}
-        there = 0
-        for rows in (0, MOST):
-            fill(lab, rows - there, shape) if rows else None
-            there = rows
+        filled = 0
+        for rows in (0, MANY):
+            fill(lab, rows - filled, shape) if rows else None
+            filled = rows
             lab.run(FILL.format(state="'ready'", queue="NULL", due="now()", count=BATCH * TAKES))
             if analysed:
                 conn.execute("ANALYZE inbox_job")
             for _ in range(TAKES - 1):
                 work(conn, queue, worker)
             assert_index(conn, worker)
-            pages[rows] = sum(touched(conn, name, worker) for name in STATEMENTS)
+            pages[rows] = sum(pages_read(conn, name, worker) for name in STATEMENTS)
             work(conn, queue, worker)
     print(shape, analysed, pages)
-    assert pages[MOST] < 2 * pages[0] + 50, pages
+    assert pages[MANY] < 2 * pages[0] + 50, pages
 
 
 def work(conn: psycopg.Connection[Any], queue: JobQueue, worker: int) -> None:
-    """Do what a worker does with one batch: sort, wake, take, finish."""
+    """Do what a worker does with one batch: sort, activate, take, finish."""
     with conn.transaction():
         queue.sort_new(conn)
         queue.activate_due(conn)
@@ -77,8 +77,8 @@ def work(conn: psycopg.Connection[Any], queue: JobQueue, worker: int) -> None:
         assert queue.finish(conn, worker, jobs) == len(jobs) > 0
 
 
-def touched(conn: psycopg.Connection[Any], name: str, worker: int) -> int:
-    """Count the pages that a statement reads, in memory or not, and undo it."""
+def pages_read(conn: psycopg.Connection[Any], name: str, worker: int) -> int:
+    """Count the pages that a statement reads, from memory or disk, and roll it back."""
     statement = b"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) " + job_tables.compose(name, "inbox")
     values = {"consumer": "billing", "worker": worker, "limit": BATCH}
     with conn.transaction(force_rollback=True):
@@ -87,7 +87,7 @@ def touched(conn: psycopg.Connection[Any], name: str, worker: int) -> int:
 
 
 def assert_index(conn: psycopg.Connection[Any], worker: int) -> None:
-    """The jobs are found through their partial index, never by reading the table."""
+    """Assert that jobs are found through their partial index, not by reading the table."""
     values = {"consumer": "billing", "worker": worker, "limit": BATCH}
     with conn.transaction(force_rollback=True):
         statement = b"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) " + job_tables.compose(

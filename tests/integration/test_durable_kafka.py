@@ -1,4 +1,4 @@
-"""The durable inbox from Kafka: received at once, with deduplication, and handled later, each event once."""
+"""The durable inbox with Kafka: events are stored at once, without duplicates, and handled once, later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaException, TopicPartition
 
-from durable_lab import Lab, bare, working, write_effect
+from durable_lab import Lab, new_inbox, running_workers, write_effect
 from fix_consumer import Bench
 from forms import sized
 from outbox_consumers import Event
@@ -33,14 +33,14 @@ KILLS = sized(4, 40)
 def lab(bench: Bench, tmp_path: Path) -> Lab:
     with psycopg.connect(bench.dsn, autocommit=True) as conn:
         schema.apply(conn, steps())
-    return Lab(bench.dsn, tmp_path, put=bench.sent)
+    return Lab(bench.dsn, tmp_path, job_ids=bench.sent)
 
 
 def settings(bench: Bench) -> dict[str, Any]:
     kafka = {
         "bootstrap.servers": bench.server.kafka,
         "group.id": bench.topic,
-        "group.instance.id": "receiver",  # the next one takes its place at once
+        "group.instance.id": "receiver",  # so that the next receiver replaces it at once
         "session.timeout.ms": 45_000,
         "auto.commit.interval.ms": 200,
     }
@@ -60,38 +60,38 @@ def receiving(durable: DurableInbox) -> Iterator[None]:
 
 
 def committed(bench: Bench) -> int:
-    """Sum the offsets that the group has committed."""
+    """Return the sum of the offsets that the group has committed."""
     client = KafkaConsumer({"bootstrap.servers": bench.server.kafka, "group.id": bench.topic})
     try:
         places = [TopicPartition(bench.topic, number) for number in range(bench.partitions)]
         return sum(max(0, place.offset) for place in client.committed(places, timeout=PATIENCE_SECONDS))
     except KafkaException:
-        return -1  # a coordinator that has only just begun
+        return -1  # the coordinator is still starting
     finally:
         client.close()
 
 
-def test_offsets_are_committed_while_handlers_still_work(bench: Bench, lab: Lab) -> None:
-    """A handler that takes longer than any poll interval holds up nobody."""
-    durable, held = bare(lab.dsn, **settings(bench)), threading.Event()
+def test_offsets_are_committed_while_handlers_are_running(bench: Bench, lab: Lab) -> None:
+    """A slow handler delays neither the receiver nor its offsets."""
+    durable, released = new_inbox(lab.dsn, **settings(bench)), threading.Event()
 
     @durable.handler("Placed")
     def placed(conn: psycopg.Connection[Any], event: Event) -> None:
-        held.wait(2 * PATIENCE_SECONDS)
+        released.wait(2 * PATIENCE_SECONDS)
         write_effect(conn, event)
 
     bench.send_many(300)
-    with working(durable, workers=2), receiving(durable):
+    with running_workers(durable, workers=2), receiving(durable):
         until(lambda: committed(bench) == 300)
         assert lab.effects() == []
-        held.set()
+        released.set()
         until(lambda: lab.left() == 0)
-    lab.applied_once_in_order()
+    lab.assert_applied_once_in_order()
 
 
-def test_events_that_come_again_are_received_once(bench: Bench, lab: Lab) -> None:
-    """Every event three times, its copies anywhere behind it, of three types, through one statement."""
-    durable = bare(lab.dsn, **settings(bench))
+def test_events_that_are_delivered_again_are_stored_once(bench: Bench, lab: Lab) -> None:
+    """Each event three times, in random order, of three types that one statement stores."""
+    durable = new_inbox(lab.dsn, **settings(bench))
     for kind in ("Placed", "Paid", "Shipped"):
         durable.handler(kind)(write_effect)
     for number in range(900):
@@ -104,14 +104,14 @@ def test_events_that_come_again_are_received_once(bench: Bench, lab: Lab) -> Non
         bench.send({"n": number}, kind=kind, key=f"k{number % 20}", id=one, partition=number % 20 % 3)
     bench.flush()
     del bench.sent[900:]
-    with receiving(durable), working(durable, workers=2):
+    with receiving(durable), running_workers(durable, workers=2):
         until(lambda: committed(bench) == 2700)
         until(lambda: lab.left() == 0)
-    lab.applied_once_in_order()
+    lab.assert_applied_once_in_order()
 
 
 def test_receiving_takes_few_round_trips(bench: Bench, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    durable = bare(lab.dsn, **settings(bench))
+    durable = new_inbox(lab.dsn, **settings(bench))
     trips: list[str] = []
     for kind in ("Placed", "Paid"):
         durable.handler(kind)(write_effect)
@@ -132,7 +132,7 @@ def test_receiving_takes_few_round_trips(bench: Bench, lab: Lab, monkeypatch: py
     durable.stop()
     receiver.join(PATIENCE_SECONDS)
     puts = [place for place, statement in enumerate(trips) if "Queue jobs" in statement]
-    count = puts[-1] + 1 - puts[0] + 4  # how often it looked around before is a matter of time
+    count = puts[-1] + 1 - puts[0] + 4  # statements before the first batch depend on timing
     print(f"{count / 5000:.4f} round trips per event")
     assert count / 5000 <= 0.1
 
@@ -143,18 +143,18 @@ def test_a_receiver_killed_at_any_step(bench: Bench, lab: Lab, step: str) -> Non
     bench.send_many(1000)
     plan = {"receive": True, "settings": settings(bench) | {"batch_size": 100}, "kind": "Placed"}
     for times in (1, 4):
-        dying = lab.worker(step=step, times=times, **plan)
-        assert dying.ends() == -signal.SIGKILL, dying.said()
-    durable = bare(lab.dsn, **settings(bench) | {"batch_size": 100})
+        killed = lab.worker(step=step, times=times, **plan)
+        assert killed.exit_code() == -signal.SIGKILL, killed.log_text()
+    durable = new_inbox(lab.dsn, **settings(bench) | {"batch_size": 100})
     durable.handler("Placed", together=True)(write_effect)
-    with receiving(durable), working(durable, workers=2):
+    with receiving(durable), running_workers(durable, workers=2):
         until(lambda: len(lab.effects()) >= 1000 and committed(bench) == 1000)
-    lab.applied_once_in_order()
+    lab.assert_applied_once_in_order()
 
 
 @pytest.mark.slow
-def test_a_whole_fleet_under_fire(bench: Bench, lab: Lab) -> None:
-    """Receiver and workers in processes, each killed at random: 0 lost, 0 twice, order kept, by ids."""
+def test_receiver_and_workers_killed_at_random(bench: Bench, lab: Lab) -> None:
+    """Processes of one fleet killed at random: by ids none lost, none twice, order kept."""
     plan = {"fleet": 2, "settings": settings(bench) | {"batch_size": 50}, "kind": "Placed"}
     fleet, chance = lab.worker(**plan), random.Random(7)
     try:
@@ -165,12 +165,12 @@ def test_a_whole_fleet_under_fire(bench: Bench, lab: Lab) -> None:
             bench.flush()
             enough = len(bench.sent) - 200
             until(partial(applied, lab, enough))
-            fleet.shoot(chance)
+            fleet.kill_child(chance)
         until(lambda: len(lab.effects()) >= len(bench.sent))
-        assert fleet.stops() == 0, fleet.said()
+        assert fleet.stop() == 0, fleet.log_text()
     finally:
         fleet.kill()
-    lab.applied_once_in_order()
+    lab.assert_applied_once_in_order()
     assert lab.left() == 0
 
 

@@ -1,4 +1,4 @@
-"""Leases, transactions and waking up of the durable inbox, on a real PostgreSQL."""
+"""Leases, transactions and notifications of the durable inbox on a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from durable_lab import Lab, bare, finish, working, write_effect
+from durable_lab import Lab, finish, new_inbox, running_workers, write_effect
 from forms import sized
 from outbox_consumers import Event, Skip
 from outbox_consumers.durable import worker
@@ -31,8 +31,8 @@ SESSIONS = sized(20, 300)
 
 
 def test_a_lost_lease_fences_by_token_alone(lab: Lab) -> None:
-    """As where ending the session of the dead worker is not possible: its statements find nothing."""
-    lab.jobs(1)
+    """Even if the session of the dead worker cannot be terminated: its statements match no row."""
+    lab.add_jobs(1)
     queue = JobQueue("billing", "inbox", 0)
     with psycopg.connect(lab.dsn, autocommit=True) as conn:
         (one,), (two,) = conn.execute(
@@ -56,23 +56,23 @@ def test_a_lost_lease_fences_by_token_alone(lab: Lab) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_that_kills_its_workers_is_given_up(lab: Lab) -> None:
-    """The jobs that were in the same hands are not blamed for it."""
-    lab.jobs(20, keys=20)
-    for _ in range(3):  # the first time nobody knows which of the jobs it was
-        assert lab.worker(deadly=5, max_attempts=2).ends() == -signal.SIGKILL
+def test_a_job_that_kills_its_workers_becomes_dead(lab: Lab) -> None:
+    """The other jobs of these workers do not count an attempt."""
+    lab.add_jobs(20, keys=20)
+    for _ in range(3):  # after the first time it is unknown which job was the cause
+        assert lab.worker(kills_at=5, max_attempts=2).exit_code() == -signal.SIGKILL
         lab.expire_leases()
-    survivor = lab.worker(deadly=5, max_attempts=2)
+    survivor = lab.worker(kills_at=5, max_attempts=2)
     until(lambda: lab.left() == 0)
-    assert survivor.stops() == 0, survivor.said()
+    assert survivor.stop() == 0, survivor.log_text()
     with psycopg.connect(lab.dsn) as conn:
-        [job] = bare(lab.dsn).dead(conn)
+        [job] = new_inbox(lab.dsn).dead(conn)
     assert (job.event.data["n"], job.attempts, job.error) == (5, 2, "its worker died each time")
     assert sorted(lab.effects()) == [n for n in range(20) if n != 5]
 
 
-def test_what_waits_behind_a_slow_job_is_given_to_others(lab: Lab) -> None:
-    durable, slow = bare(lab.dsn), threading.Event()
+def test_jobs_behind_a_slow_one_are_given_to_other_workers(lab: Lab) -> None:
+    durable, slow = new_inbox(lab.dsn), threading.Event()
 
     @durable.handler("Work")
     def work(conn: psycopg.Connection[Any], event: Event) -> None:
@@ -80,17 +80,17 @@ def test_what_waits_behind_a_slow_job_is_given_to_others(lab: Lab) -> None:
             assert slow.wait(2 * PATIENCE_SECONDS)
         write_effect(conn, event)
 
-    lab.jobs(40, keys=40)
-    with working(durable, workers=2):
+    lab.add_jobs(40, keys=40)
+    with running_workers(durable, workers=2):
         until(lambda: len(lab.effects()) == 39)
         slow.set()
         until(lambda: lab.left() == 0)
-    lab.applied_once_in_order()
+    lab.assert_applied_once_in_order()
 
 
 def test_quick_handlers_share_transactions_until_one_fails(lab: Lab) -> None:
-    durable = bare(lab.dsn, lease=3600)
-    durable._time = Clock(lambda: 1.0, time.sleep, random.random)  # by this clock they are quick
+    durable = new_inbox(lab.dsn, lease=3600)
+    durable._time = Clock(lambda: 1.0, time.sleep, random.random)  # by this clock all calls are quick
 
     @durable.handler("Work", together=True, max_attempts=2)
     def work(conn: psycopg.Connection[Any], event: Event) -> None:
@@ -104,19 +104,19 @@ def test_quick_handlers_share_transactions_until_one_fails(lab: Lab) -> None:
         if number % 50 == 40:
             raise Skip("enough")
 
-    lab.jobs(600, keys=30)
+    lab.add_jobs(600, keys=30)
     finish(lab, durable)
     with psycopg.connect(lab.dsn) as conn:
         dead = {job.event.data["n"] for job in durable.dead(conn)}
     assert dead == {n for n in range(600) if n % 50 == 20}
-    lab.put = [one for n, one in enumerate(lab.put) if n not in dead]
-    lab.applied_once_in_order()
+    lab.job_ids = [one for n, one in enumerate(lab.job_ids) if n not in dead]
+    lab.assert_applied_once_in_order()
     [(transactions,)] = lab.query("SELECT count(DISTINCT xmin::text) FROM effect")
     assert transactions < 400
 
 
 def test_a_handler_that_only_waits_holds_no_transaction(lab: Lab) -> None:
-    durable, states = bare(lab.dsn), []
+    durable, states = new_inbox(lab.dsn), []
 
     @durable.handler("Work")
     def work(conn: psycopg.Connection[Any], event: Event) -> None:
@@ -127,15 +127,15 @@ def test_a_handler_that_only_waits_holds_no_transaction(lab: Lab) -> None:
             write_effect(conn, event)
         states.append(lab.query(look, pid)[0][0])
 
-    lab.jobs(1)
+    lab.add_jobs(1)
     finish(lab, durable)
     assert states == ["idle", "idle in transaction"]
-    lab.applied_once_in_order()
+    lab.assert_applied_once_in_order()
 
 
-def test_a_block_in_a_handler_is_a_part_of_its_transaction(lab: Lab) -> None:
-    """Also where it is the first thing the handler does: what fails afterwards undoes it."""
-    durable = bare(lab.dsn)
+def test_a_transaction_block_in_a_handler_is_a_savepoint(lab: Lab) -> None:
+    """Also as the first statement of the handler: a later failure rolls it back."""
+    durable = new_inbox(lab.dsn)
 
     @durable.handler("Work")
     def work(conn: psycopg.Connection[Any], event: Event) -> None:
@@ -144,13 +144,13 @@ def test_a_block_in_a_handler_is_a_part_of_its_transaction(lab: Lab) -> None:
         if event.attempt == 1:
             raise RuntimeError("after the block")
 
-    lab.jobs(3)
+    lab.add_jobs(3)
     finish(lab, durable)
-    lab.applied_once_in_order()
+    lab.assert_applied_once_in_order()
 
 
 def test_an_asynchronous_handler(lab: Lab) -> None:
-    durable = bare(lab.dsn)
+    durable = new_inbox(lab.dsn)
 
     @durable.handler("Work")
     async def work(conn: psycopg.AsyncConnection[Any], event: Event) -> None:
@@ -163,22 +163,22 @@ def test_an_asynchronous_handler(lab: Lab) -> None:
         if event.attempt == 1:
             raise RuntimeError("after the block")
 
-    lab.jobs(3)
+    lab.add_jobs(3)
     finish(lab, durable)
-    lab.applied_once_in_order()
+    lab.assert_applied_once_in_order()
 
 
-# -- Waking up and tidying up --------------------------------------------------------------------------
+# -- Notifications, retention, repair ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("table", ["inbox", "public.inbox"])
-def test_a_put_wakes_a_worker_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
+def test_a_new_job_wakes_a_worker_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
     monkeypatch.setattr(worker, "POLL_SECONDS", 3600)
     durable = lab.inbox(table=table)
-    with working(durable):
+    with running_workers(durable):
         for n in range(3):
             until(lambda: lab.query("SELECT count(*) FROM inbox_worker") == [(1,)])
-            lab.jobs(1)
+            lab.add_jobs(1)
             until(partial(done, lab, n + 1))
 
 
@@ -186,27 +186,27 @@ def done(lab: Lab, count: int) -> bool:
     return len(lab.effects()) == count
 
 
-def test_polling_finds_what_no_message_tells_of(lab: Lab) -> None:
-    with working(lab.inbox()), psycopg.connect(lab.dsn, autocommit=True) as conn:
+def test_polling_finds_jobs_added_without_a_notification(lab: Lab) -> None:
+    with running_workers(lab.inbox()), psycopg.connect(lab.dsn, autocommit=True) as conn:
         until(lambda: lab.query("SELECT count(*) FROM inbox_worker") == [(1,)])
         lab.inbox(notify=False).put(conn, "Work", {"n": 1})
         until(lambda: lab.effects() == [1])
 
 
-def test_done_jobs_are_kept_for_as_long_as_wanted(lab: Lab) -> None:
+def test_done_jobs_are_kept_for_the_configured_time(lab: Lab) -> None:
     durable = lab.inbox(keep=3600)
-    lab.jobs(30)
-    with working(durable):
+    lab.add_jobs(30)
+    with running_workers(durable):
         until(lambda: lab.left() == 0)
         assert lab.states() == {"done": 30}
         lab.run("UPDATE inbox_job SET ended_at = ended_at - interval '2 hours' WHERE position % 2 = 0")
         until(lambda: lab.states() == {"done": 15})
-    lab.applied_once_in_order()
+    lab.assert_applied_once_in_order()
 
 
-def test_queues_whose_head_was_deleted_by_hand_are_mended(lab: Lab) -> None:
+def test_queues_whose_head_was_deleted_are_repaired(lab: Lab) -> None:
     durable = lab.inbox()
-    lab.jobs(40, keys=4)
+    lab.add_jobs(40, keys=4)
     with psycopg.connect(lab.dsn) as conn:
         JobQueue("billing", "inbox", 0).sort_new(conn)
     lab.run("DELETE FROM inbox_job WHERE state = 'ready' AND queue IS NOT NULL")
@@ -218,13 +218,13 @@ def test_queues_whose_head_was_deleted_by_hand_are_mended(lab: Lab) -> None:
 
 @pytest.mark.slow
 def test_sessions_ended_at_any_moment(lab: Lab) -> None:
-    """Also in the middle of COMMIT, whose outcome nobody is told: it is found out, never guessed."""
+    """Also during COMMIT, whose outcome is then unknown: the worker finds it out."""
     durable, ended = lab.inbox(), 0
-    with working(durable, workers=3):
+    with running_workers(durable, workers=3):
         until(lambda: lab.query("SELECT count(*) FROM inbox_worker") == [(3,)], "the workers have begun")
         while ended < SESSIONS:
             if lab.left() < 100:
-                lab.jobs(200, keys=40)
+                lab.add_jobs(200, keys=40)
             [(count,)] = lab.query(
                 "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND application_name LIKE 'outbox %'"
@@ -233,6 +233,6 @@ def test_sessions_ended_at_any_moment(lab: Lab) -> None:
             ended += count
             time.sleep(0.05)
         until(lambda: lab.left() == 0)
-    print(f"{ended} sessions ended, {len(lab.put)} jobs")
-    lab.applied_once_in_order()
+    print(f"{ended} sessions ended, {len(lab.job_ids)} jobs")
+    lab.assert_applied_once_in_order()
     assert lab.states() == {}

@@ -1,4 +1,4 @@
-"""Every statement of the durable inbox is understood by every server, and plans as it should."""
+"""Every statement of the durable inbox can be prepared on every supported server version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql as composing
 from psycopg.pq import ExecStatus
 
-from durable_lab import Lab, working
+from durable_lab import Lab, running_workers
 from fix_provision import PROGRAM, Site
 from fix_stack import Database
 from outbox_consumers import sql
@@ -25,7 +25,7 @@ NAMES = sorted(path.stem for path in Path(sql.__file__).parent.glob("durable_*.s
 
 
 @pytest.mark.matrix
-def test_every_statement_is_understood(site: Site) -> None:
+def test_every_statement_can_be_prepared(site: Site) -> None:
     with site.admin() as conn:
         schema.apply(conn, schema.steps())
         schema.apply(conn, job_tables.steps())
@@ -35,19 +35,19 @@ def test_every_statement_is_understood(site: Site) -> None:
 
 
 @pytest.mark.matrix
-def test_jobs_are_done_on_every_server(site: Site, tmp_path: Path) -> None:
+def test_jobs_are_handled_on_every_server(site: Site, tmp_path: Path) -> None:
     lab = Lab(site.database.conninfo, tmp_path)
     lab.create()
     durable = lab.inbox(keep=60)
-    lab.jobs(100)
-    with working(durable, workers=2):
+    lab.add_jobs(100)
+    with running_workers(durable, workers=2):
         until(lambda: lab.left() == 0)
-    lab.applied_once_in_order()
+    lab.assert_applied_once_in_order()
     assert lab.states() == {"done": 100}
 
 
 def refusal(conn: psycopg.Connection, name: str) -> str:
-    """Let the server parse and analyse a statement, and give what it has against it."""
+    """Prepare a statement, and return the error of the server, empty without one."""
     parts = {
         "job": job_tables.job("inbox"),
         "worker": job_tables.worker("inbox"),
@@ -62,7 +62,7 @@ def refusal(conn: psycopg.Connection, name: str) -> str:
 
 
 def test_outboxctl_creates_the_tables(database: Database) -> None:
-    """Dry run, run, run again; `--sql` prints what somebody else may run."""
+    """Dry run, run, run again; `--sql` prints the statements."""
     init = [str(PROGRAM), "--json", "inbox", "init", "--durable", "--dsn", database.conninfo]
 
     def ran(*arguments: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from durable_lab import Lab, bare, finish, write_effect
+from durable_lab import Lab, finish, new_inbox, write_effect
 from fix_consumer import Bench, running
 from fix_consumer import write_effect as write_bench_effect
 from fix_relay import Relayed
@@ -136,7 +136,7 @@ def test_a_consumer_works_in_an_unusual_session(bench: Bench) -> None:
 
 
 def test_a_job_may_take_longer_than_a_session_may_be_idle(lab: Lab) -> None:
-    durable = bare(lab.dsn)
+    durable = new_inbox(lab.dsn)
     begun: list[uuid.UUID] = []
 
     @durable.handler("Work")
@@ -145,12 +145,12 @@ def test_a_job_may_take_longer_than_a_session_may_be_idle(lab: Lab) -> None:
         time.sleep(1.5)
         write_effect(conn, event)
 
-    lab.jobs(1)
+    lab.add_jobs(1)
     with psycopg.connect(lab.dsn, autocommit=True) as conn:
         spoil(conn)
     finish(lab, durable)
     assert len(begun) == 1
-    lab.applied_once_in_order()
+    lab.assert_applied_once_in_order()
 
 
 SILENT: dict[str, Callable[[Lab], psycopg.Connection[Any]]] = {

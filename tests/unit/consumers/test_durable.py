@@ -1,4 +1,4 @@
-"""The durable inbox without a server: who waits for whom, which jobs are in progress, what is refused."""
+"""The durable inbox without a server: order of jobs, jobs in progress, invalid arguments."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_first_of_an_idle_queue_becomes_its_head() -> None:
     assert decided.behind == [3]
 
 
-def test_others_wait_only_behind_a_head_that_cannot_end_meanwhile() -> None:
+def test_jobs_are_set_to_waiting_only_behind_a_locked_head() -> None:
     decided = place_jobs([(5, b"locked"), (6, b"ending"), (7, b"locked")], {b"locked": 1, b"ending": 2}, {1})
     assert decided.heads == []
     assert decided.behind == [5, 7]
@@ -87,12 +87,12 @@ def test_a_job_becomes_the_row_of_its_event() -> None:
     "wrong",
     [{"type": ""}, {"type": "a\0b"}, {"priority": 1 << 15}, {"key": 5}, {"run_at": datetime(2026, 1, 1)}],
 )
-def test_a_job_that_cannot_be_right_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_job_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Job(**({"type": "Work"} | wrong))
 
 
-def test_each_put_without_an_id_is_a_job_of_its_own() -> None:
+def test_a_job_without_an_id_is_always_new() -> None:
     job = Job("Work")
     assert job.event().id != job.event().id
 
@@ -100,7 +100,7 @@ def test_each_put_without_an_id_is_a_job_of_its_own() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"lease": 0.5}, {"grace": -1}, {"keep": -1}, {"name": ""}, {"name": "a\0"}]
 )
-def test_a_durable_inbox_that_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_settings_of_a_durable_inbox_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         DurableInbox(**({"name": "billing"} | wrong))
 
@@ -119,7 +119,7 @@ def test_topics_need_kafka() -> None:
 # -- In progress ---------------------------------------------------------------------------------------
 
 
-def test_what_is_let_go_is_not_run() -> None:
+def test_jobs_given_back_are_not_run() -> None:
     jobs = JobsInProgress()
     jobs.add([leased(n) for n in range(3)])
     job = jobs.take_next()
@@ -131,7 +131,7 @@ def test_what_is_let_go_is_not_run() -> None:
     assert jobs.take_next() is None
 
 
-def test_what_is_handled_is_ended_once() -> None:
+def test_handled_jobs_are_ended_once() -> None:
     jobs = JobsInProgress()
     jobs.add_handled(leased(1))
     jobs.add_handled(leased(2))
@@ -139,7 +139,7 @@ def test_what_is_handled_is_ended_once() -> None:
     assert jobs.take_handled() == []
 
 
-def test_a_slow_call_is_remembered_for_a_while() -> None:
+def test_the_estimated_duration_falls_slowly_after_a_slow_call() -> None:
     route = Route("Work", print)
     assert route.seconds == float("inf")
     route.note_duration(0.001)
@@ -153,7 +153,7 @@ def test_a_slow_call_is_remembered_for_a_while() -> None:
     assert route.seconds == 0.001
 
 
-def test_a_job_is_overdue_after_its_limit_only() -> None:
+def test_a_job_is_overdue_at_its_time_limit() -> None:
     jobs = JobsInProgress()
     jobs.begin(RunningJob(leased(1), 10.0, 5.0, 3))
     assert jobs.overdue(14.9) is None
@@ -168,7 +168,7 @@ def test_a_job_is_overdue_after_its_limit_only() -> None:
 # -- Names ---------------------------------------------------------------------------------------------
 
 
-def test_names_of_indexes_are_never_cut() -> None:
+def test_names_of_indexes_are_never_truncated() -> None:
     one, other = "s." + "x" * 60 + "1", "s." + "x" * 60 + "2"
     names = [*job_tables.index_names(one), *job_tables.index_names(other), *job_tables.index_names("inbox")]
     assert len(names) == len(set(names))

@@ -1,4 +1,4 @@
-"""When to try again, and which database errors pass by themselves."""
+"""Retries: the delays, and which errors are transient."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_attempts_run_out() -> None:
 @pytest.mark.parametrize(
     "settings", [{"wait": -1}, {"jitter": 1}, {"jitter": -0.1}, {"max_attempts": 0}, {"max_wait": -1}]
 )
-def test_a_strategy_that_makes_no_sense_is_refused(settings: dict[str, float]) -> None:
+def test_invalid_strategies_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         RetryStrategy(**settings)  # type: ignore[arg-type]
 
@@ -57,7 +57,7 @@ def test_a_strategy_that_makes_no_sense_is_refused(settings: dict[str, float]) -
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_errors_that_pass_by_themselves(error: Exception) -> None:
+def test_transient_errors(error: Exception) -> None:
     assert is_transient(error)
 
 
@@ -74,5 +74,5 @@ def test_errors_that_pass_by_themselves(error: Exception) -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_errors_that_do_not(error: Exception) -> None:
+def test_permanent_errors(error: Exception) -> None:
     assert not is_transient(error)

@@ -1,4 +1,4 @@
-"""Old payloads reach the handler in the version it knows; newer ones are rejected, not misread."""
+"""Old payloads are upcast to the version of the handler; newer ones are rejected."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_chain_of_upcasts_leads_to_the_newest_version() -> None:
     assert read(made, 1, None) is None
 
 
-def test_a_handler_that_names_its_version_gets_exactly_that() -> None:
+def test_a_handler_with_a_version_gets_exactly_that_version() -> None:
     made = app()
     made.handler("Placed", version=2)(lambda conn, event: None)
     assert read(made, 1, {"amount": 5}) == {"total": 5}
@@ -49,7 +49,7 @@ def test_a_handler_that_names_its_version_gets_exactly_that() -> None:
         read(made, 3, {})
 
 
-def test_upcasts_registered_after_the_handler_count_too() -> None:
+def test_upcasts_may_be_registered_after_the_handler() -> None:
     made = Consumer("billing", kafka={"bootstrap.servers": "h:1"}, topics=["t"])
 
     @made.handler("Placed", version=2)
