@@ -4,9 +4,9 @@
 `DurableInbox.put` adds jobs without Kafka, in the caller's transaction.
 """
 
-from outbox_consumers.durable.counts import Count, states, workers
 from outbox_consumers.durable.inbox import DurableInbox
 from outbox_consumers.durable.jobs import Job
+from outbox_consumers.durable.status import Count, states, workers
 from outbox_consumers.failures.dead_jobs import DeadJob
 from outbox_consumers.inbox.job_tables import missing, steps
 

@@ -19,13 +19,13 @@ from psycopg import pq
 from outbox_connectors.definition import Secret
 from outbox_connectors.signals import Stopping
 from outbox_consumers.consumer import Consumer
-from outbox_consumers.durable import counts
+from outbox_consumers.durable import status
 from outbox_consumers.durable.counters import WorkCounters
-from outbox_consumers.durable.counts import Count
 from outbox_consumers.durable.health import MonitoredWorker
 from outbox_consumers.durable.jobs import Job, JobWriter, missing
 from outbox_consumers.durable.lease import Lease, LeaseRenewal
 from outbox_consumers.durable.session import WorkerSession
+from outbox_consumers.durable.status import Count
 from outbox_consumers.durable.worker import JobWorker, WorkerSettings
 from outbox_consumers.errors import UsageError
 from outbox_consumers.event import Event
@@ -349,7 +349,7 @@ class DurableInbox:
 
     def status(self, conn: psycopg.Connection[Any]) -> dict[str, Count]:
         """Count the jobs by state. Reads the whole table, so do not call it often."""
-        return counts.states(conn, self._table, self.name).get(self.name, {})
+        return status.states(conn, self._table, self.name).get(self.name, {})
 
     def dead(
         self, conn: psycopg.Connection[Any], *, event_type: str | None = None, limit: int | None = None
