@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from durable_lab import Lab, bare
+from durable_lab import Lab, new_inbox
 from durable_lab import write_effect as write_job_effect
 from fix_consumer import Bench, running, write_effect
 from fix_pooler import PGBOUNCER, left_in, pgbouncer
@@ -109,7 +109,7 @@ def test_a_consumer_that_was_not_told_of_the_pooler_refuses_it(bench: Bench, poo
 
 def test_a_durable_inbox_refuses_a_pooler(lab: Lab, tmp_path: Path) -> None:
     with pgbouncer(lab.dsn, tmp_path) as dsn:
-        durable = bare(dsn)
+        durable = new_inbox(dsn)
         durable.handler("Work")(write_job_effect)
         before = left_in(dsn)
         with pytest.raises(SharedSession, match="as DurableInbox needs"):
