@@ -154,7 +154,7 @@ class Consumer:
         self._unscoped_ids = checked_topics(unscoped_ids)
         self._commit_timeout = commit_timeout
         self._limit = dead_letter_limit or DeadLetterLimit()
-        self._letter_topic = dead_letter
+        self._dead_letter_topic = dead_letter
         self._outside = Clock(time.monotonic, time.sleep, random.random)
         self._stop = threading.Event()
         self._state = ProcessState()
@@ -266,18 +266,19 @@ class Consumer:
 
     def _consume(self) -> None:
         database = located(self._database)
-        member, blind = uuid.uuid4(), database.pooler
-        deaths = ProcessCrashes(self.name, database.table, member, self._pace.batch_size, blind=blind)
-        session = ConsumerSession(database, deaths.join)
+        crashes = ProcessCrashes(
+            self.name, database.table, uuid.uuid4(), self._pace.batch_size, disabled=database.pooler
+        )
+        session = ConsumerSession(database, crashes.join)
         session.open()
         source = self._source()
-        loop = self._loop(source, session, deaths, database)
+        loop = self._loop(source, session, crashes, database)
         with Stopping(self.stop), _rare_collections(20 * self._pace.batch_size):
             try:
                 source.open()
             except BaseException:
                 with suppress(psycopg.Error):
-                    deaths.leave(session.connection())
+                    crashes.leave(session.connection())
                 session.close()
                 raise
             log.info("%s: consuming %s", self.name, ", ".join(self.topics))
@@ -332,12 +333,12 @@ class Consumer:
         return ScopedClaims(inbox, self.name, database.table, self._unscoped_ids, reader.seen)
 
     def _loop(
-        self, source: GroupMember, session: ConsumerSession, deaths: ProcessCrashes, database: Database
+        self, source: GroupMember, session: ConsumerSession, crashes: ProcessCrashes, database: Database
     ) -> Loop:
         name, table = self.name, database.table
         copies = None
-        if self._letter_topic:
-            copies = DeadLetterTopic(self._settings, self._letter_topic, str(self._settings["group.id"]))
+        if self._dead_letter_topic:
+            copies = DeadLetterTopic(self._settings, self._dead_letter_topic, str(self._settings["group.id"]))
         letters = DeadLetters(name, table, DeadLetterLimiter(self._limit), copies)
         window = functools.partial(retention.window_start, table=table)
         counters, outside = self.counters, self._outside
@@ -346,7 +347,7 @@ class Consumer:
         books = Stores(self._claims(database, reader), letters, Parked(name, table), window)
         effects = EventTransaction(session, books, reader, counters)
         drain = Unparker(session, books, routes, counters, self._pace.retry, outside.chance)
-        return Loop(source, session, effects, drain, deaths, self._pace, counters, self._state, outside)
+        return Loop(source, session, effects, drain, crashes, self._pace, counters, self._state, outside)
 
     def _traced_routes(self) -> Routes:
         """Put spans around the handlers when the application has set up OpenTelemetry."""

@@ -20,7 +20,7 @@ from outbox_consumers.errors import UsageError
 ID_HEADER: Final = "id"
 TYPE_HEADER: Final = "event_type"
 # The id that a dead letter's copy was handled under, for a record that does not name it by itself.
-LETTER_ID_HEADER: Final = "outbox_event_id"
+DEAD_LETTER_ID_HEADER: Final = "outbox_event_id"
 
 # Namespaces of the ids we have to derive. Changing them would make old events look new.
 _TEXT_IDS: Final = UUID("0b8f6a52-9d0c-5c57-8f0c-5e4ce0a9a1d4")  # of versions that knew no scope
@@ -80,12 +80,12 @@ def identify(headers: Headers, position: tuple[str, int, int], naming: IdentityR
     """Say under which id a record is known. Never raises, whatever a stranger wrote."""
     text = header_value(headers, naming.id_header, 0)
     if text is None or says_nothing(text):
-        return Identity(_letter_id(headers) or position_id(*position), own=False)
+        return Identity(_dead_letter_id(headers) or position_id(*position), own=False)
     packed = packed_uuid(text)
     if packed:
         return Identity(packed, own=True)
     scope = naming.scope_of(position[0])
-    return Identity(_letter_id(headers) or scoped_id(scope, text), own=True, text=text)
+    return Identity(_dead_letter_id(headers) or scoped_id(scope, text), own=True, text=text)
 
 
 def type_of(headers: Headers, naming: IdentityRules) -> bytes | None:
@@ -137,8 +137,8 @@ def position_id(topic: str, partition: int, offset: int) -> bytes:
     return uuid5(_POSITION_IDS, f"{topic}/{partition}/{offset}").bytes
 
 
-def _letter_id(headers: Headers) -> bytes:
+def _dead_letter_id(headers: Headers) -> bytes:
     """Read which id a dead letter's copy was handled under; empty for any other record."""
-    text = header_value(headers, LETTER_ID_HEADER, len(headers))
+    text = header_value(headers, DEAD_LETTER_ID_HEADER, len(headers))
     packed = b"" if text is None else packed_uuid(text)
     return b"" if packed == NIL else packed

@@ -229,7 +229,7 @@ def test_a_record_of_any_content_lets_the_next_one_pass(
 ) -> None:
     """A handler that looks at everything and repeats what it saw in its error does not stand still at it."""
     app = bench.app(retry=RetryStrategy(max_attempts=1, wait=0.05, exponential_wait=0))
-    app._letter_topic = create_topic(bench.server, f"{bench.topic}.dead")
+    app._dead_letter_topic = create_topic(bench.server, f"{bench.topic}.dead")
     observe(app, on_failure)
     write(bench, event(0, key=b"first"), record, event(9, key=b"last"))
     with running(app):

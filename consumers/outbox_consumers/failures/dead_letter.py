@@ -35,6 +35,9 @@ class FailureHistory:
     since: datetime | None = None
 
 
+NO_FAILURES: Final = FailureHistory()
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetterLimit:
     """When to stop instead of giving up one event after the other: then it is not the events' fault.
@@ -58,7 +61,7 @@ class DeadLetterLimiter:
         self._row = 0
         self._good = self._bad = 0.0
 
-    def good(self, events: int) -> None:
+    def note_handled(self, events: int) -> None:
         """Note events that were handled."""
         if events:
             self._row = 0
@@ -77,7 +80,7 @@ class DeadLetterLimiter:
                 remedy="mend the handler or what it depends on; the consumer goes on where it stopped",
             )
 
-    def bad(self) -> None:
+    def note_dead_letter(self) -> None:
         """Note an event that was given up."""
         self._row += 1
         self._note(0, 1)
@@ -93,7 +96,7 @@ class DeadLetterLimiter:
 class DeadLetterCopy(Protocol):
     """Where a copy of each dead letter goes."""
 
-    def send(self, event: Event, trouble: FailureHistory, error: BaseException) -> None:
+    def send(self, event: Event, history: FailureHistory, error: BaseException) -> None:
         """Return when the copy is safe, raise otherwise."""
         ...
 
@@ -110,7 +113,7 @@ class DeadLetters:
         self._add = sql.compose("add_dead_letter", dead_letter=sql.dead_letter(table))
 
     def add(
-        self, cursor: psycopg.Cursor[Any], event: Event, trouble: FailureHistory, error: BaseException
+        self, cursor: psycopg.Cursor[Any], event: Event, history: FailureHistory, error: BaseException
     ) -> None:
         """Keep an event, in the caller's transaction; its copy is safe before this returns.
 
@@ -118,12 +121,12 @@ class DeadLetters:
         everything, NotDelivered when the copy is not safe.
         """
         self.limiter.check()
-        cursor.execute(self._add, row(self._consumer, event, trouble, describe(error)))
+        cursor.execute(self._add, row(self._consumer, event, history, describe(error)))
         if self._copies is not None:
-            self._copies.send(event, trouble, error)
+            self._copies.send(event, history, error)
 
 
-def row(consumer: str, event: Event, trouble: FailureHistory, error: str) -> dict[str, object]:
+def row(consumer: str, event: Event, history: FailureHistory, error: str) -> dict[str, object]:
     """Give the columns that an event is kept in, its bytes untouched."""
     topic, partition, offset = event.position
     return {
@@ -136,8 +139,8 @@ def row(consumer: str, event: Event, trouble: FailureHistory, error: str) -> dic
         "key": event.message.key(),
         "payload": event.message.value(),
         "headers": Jsonb([[name, _json(value)] for name, value in event.record_headers]),
-        "attempts": trouble.attempts,
-        "first_failed_at": trouble.since or datetime.now(UTC),
+        "attempts": history.attempts,
+        "first_failed_at": history.since or datetime.now(UTC),
         "error": storable(error),
     }
 

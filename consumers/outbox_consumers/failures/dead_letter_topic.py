@@ -17,7 +17,7 @@ from outbox_connectors.record_headers import Headers
 from outbox_consumers.errors import NotDelivered
 from outbox_consumers.event import Event
 from outbox_consumers.failures.dead_letter import MAX_ERROR_CHARACTERS, FailureHistory
-from outbox_consumers.identity import LETTER_ID_HEADER
+from outbox_consumers.identity import DEAD_LETTER_ID_HEADER
 
 DELIVERY_SECONDS: Final = 5.0
 _PREFIX: Final = "kafka_dlt-"
@@ -35,7 +35,7 @@ class DeadLetterTopic:
         self._group = group
         self._producer: Producer | None = None
 
-    def send(self, event: Event, trouble: FailureHistory, error: BaseException) -> None:
+    def send(self, event: Event, history: FailureHistory, error: BaseException) -> None:
         """Write the letter and wait until the brokers have it. Raises NotDelivered when they do not."""
         if self._producer is None:
             self._producer = Producer(
@@ -53,7 +53,7 @@ class DeadLetterTopic:
                 self._topic,
                 message.value(),
                 message.key(),
-                headers=dead_letter_headers(event, trouble, error, self._group),
+                headers=dead_letter_headers(event, history, error, self._group),
                 on_delivery=delivered,
             )
             self._producer.flush(DELIVERY_SECONDS + 1)
@@ -66,7 +66,7 @@ class DeadLetterTopic:
             raise NotDelivered(f"topic {self._topic} did not take a dead letter: {problem_text}")
 
 
-def dead_letter_headers(event: Event, trouble: FailureHistory, error: BaseException, group: str) -> Headers:
+def dead_letter_headers(event: Event, history: FailureHistory, error: BaseException, group: str) -> Headers:
     """Give the original headers and, behind them, the letter's own; those of an earlier letter go.
 
     Headers of an earlier trip would otherwise pile up until the record is too large.
@@ -84,8 +84,8 @@ def dead_letter_headers(event: Event, trouble: FailureHistory, error: BaseExcept
         "exception-message": str(error)[:MAX_ERROR_CHARACTERS].encode("utf-8", "backslashreplace"),
     }
     others: dict[str, bytes] = {
-        _ATTEMPTS: struct.pack("!i", trouble.attempts),
-        LETTER_ID_HEADER: str(event.id).encode(),
+        _ATTEMPTS: struct.pack("!i", history.attempts),
+        DEAD_LETTER_ID_HEADER: str(event.id).encode(),
     }
     kept = [pair for pair in event.record_headers if not (pair[0].startswith(_PREFIX) or pair[0] in others)]
     return [*kept, *((_PREFIX + name, value) for name, value in own.items()), *others.items()]

@@ -16,10 +16,9 @@ from psycopg.rows import dict_row
 
 from outbox_consumers import sql
 from outbox_consumers.event import Event
-from outbox_consumers.failures.dead_letter import FailureHistory, describe, event_of, row
+from outbox_consumers.failures.dead_letter import NO_FAILURES, FailureHistory, describe, event_of, row
 
 _LONGEST_QUEUE: Final = 2000  # bytes; an index entry holds 2,700 at most, a key may be longer
-_UNTROUBLED: Final = FailureHistory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class ParkedEvent:
     position: int
     event: Event
     queue: bytes
-    trouble: FailureHistory
+    history: FailureHistory
 
 
 def queue_of(event: Event) -> bytes:
@@ -47,8 +46,8 @@ def queue_of(event: Event) -> bytes:
 class Parked:
     """The parked events of one consumer, as its own loop sees them.
 
-    `queues` is what was known after the last `look`. A queue that another process has emptied meanwhile
-    only makes this one park an event that would not have needed it.
+    `queues` holds the queues found by the last `read_queues`. If another process has emptied one since,
+    the only consequence is that this process parks an event which it could have handled.
     """
 
     def __init__(self, consumer: str, table: str) -> None:
@@ -61,7 +60,7 @@ class Parked:
         self._unpark = sql.compose("unpark", parked=parked)
         self._postpone = sql.compose("postpone_parked", parked=parked)
 
-    def look(self, cursor: psycopg.Cursor[Any]) -> None:
+    def read_queues(self, cursor: psycopg.Cursor[Any]) -> None:
         """Read which queues there are. To be done after every careful claim: a predecessor that we have
         waited for may have parked what comes before the events at hand."""
         self.queues = {queue for (queue,) in cursor.execute(self._queues, {"consumer": self._consumer})}
@@ -80,13 +79,13 @@ class Parked:
         self,
         cursor: psycopg.Cursor[Any],
         event: Event,
-        trouble: FailureHistory = _UNTROUBLED,
+        history: FailureHistory = NO_FAILURES,
         error: BaseException | None = None,
         delay: float = 0.0,
     ) -> None:
         """Queue an event, in the caller's transaction."""
         text = describe(error) if error else "waits behind a failed event of the same key"
-        values = row(self._consumer, event, trouble, text) | {"queue": queue_of(event), "delay": delay}
+        values = row(self._consumer, event, history, text) | {"queue": queue_of(event), "delay": delay}
         cursor.execute(self._park, values)
 
     def take(self, conn: psycopg.Connection[Any]) -> ParkedEvent | None:
@@ -97,8 +96,8 @@ class Parked:
             return None
         event = event_of(found)
         event._attempt = found["attempts"] + 1
-        trouble = FailureHistory(found["attempts"], 0, found["first_failed_at"])
-        return ParkedEvent(found["position"], event, found["queue"], trouble)
+        history = FailureHistory(found["attempts"], 0, found["first_failed_at"])
+        return ParkedEvent(found["position"], event, found["queue"], history)
 
     def remove(self, cursor: psycopg.Cursor[Any], parked: ParkedEvent) -> bool:
         """Take an event out of its queue, in the transaction that handles it. False when it is gone."""

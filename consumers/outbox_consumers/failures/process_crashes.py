@@ -4,7 +4,7 @@ Counting attempts in memory does not help when the process dies with them, and c
 database would cost a commit per event. So a process leaves a row while it runs, guarded by a lock of its
 session. Who starts and finds a row without its lock knows that somebody died, and handles the first
 events, among which the cause must be, one by one: each attempt is counted, and committed, before it is
-made. An event that has seen too many deaths becomes a dead letter.
+made. An event that has seen too many crashes becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from outbox_consumers.inbox.claims import PackedIds, cursor_of
 
 log = logging.getLogger("outbox_consumers")
 
-MAX_DEATHS: Final = 3
+MAX_CRASHES: Final = 3
 
 
 class CrashedTooOften(Exception):
@@ -30,13 +30,13 @@ class CrashedTooOften(Exception):
 
 
 class ProcessCrashes:
-    """What one process knows about the deaths of its predecessors. `suspects` counts events down.
+    """What one process knows about the crashes of its predecessors. `suspects` counts events down.
 
-    Without a session of its own (`blind`: behind a pooler) it can hold no lock, and knows nothing.
+    Without a session of its own (`disabled`: behind a pooler) it can hold no lock, and knows nothing.
     """
 
     def __init__(
-        self, consumer: str, table: str, member: UUID, batch_size: int, *, blind: bool = False
+        self, consumer: str, table: str, member: UUID, batch_size: int, *, disabled: bool = False
     ) -> None:
         parts = {
             "inbox": sql.table(table),
@@ -44,7 +44,7 @@ class ProcessCrashes:
             "attempt": sql.attempt(table),
         }
         self.suspects = 0
-        self._blind = blind
+        self._disabled = disabled
         self._consumer = consumer
         self._member = member
         self._batch_size = batch_size
@@ -52,24 +52,24 @@ class ProcessCrashes:
 
     def join(self, conn: psycopg.Connection[Any]) -> None:
         """Say that this process runs; to be done on every new connection, in autocommit mode."""
-        if not self._blind:
+        if not self._disabled:
             self._run(conn, "join_members", member=self._member)
 
-    def look(self, conn: psycopg.Connection[Any]) -> None:
+    def find_crashed(self, conn: psycopg.Connection[Any]) -> None:
         """Find members that died. Then the next batch is looked at one by one."""
-        if self._blind:
+        if self._disabled:
             return
-        dead = self._run(conn, "bury_members", member=self._member).fetchall()
+        dead = self._run(conn, "remove_crashed_members", member=self._member).fetchall()
         if dead:
             self.suspects = self._batch_size
             log.warning("%d processes of this consumer died; handling the next events one by one", len(dead))
 
     def leave(self, conn: psycopg.Connection[Any]) -> None:
         """Say that this process ends in an orderly way."""
-        if not self._blind:
+        if not self._disabled:
             self._run(conn, "leave_members", member=self._member)
 
-    def unseen(self, conn: psycopg.Connection[Any], events: Sequence[Event]) -> list[Event]:
+    def not_handled(self, conn: psycopg.Connection[Any], events: Sequence[Event]) -> list[Event]:
         """Leave out the events that are handled already: they killed nobody."""
         ids = PackedIds.of([event.packed_id for event in events])
         cursor = cursor_of(conn).execute(
@@ -78,13 +78,13 @@ class ProcessCrashes:
         seen = {row[0] for row in cursor}
         return [event for event in events if event.packed_id not in seen]
 
-    def attempt(self, conn: psycopg.Connection[Any], event: Event) -> int:
+    def count_attempt(self, conn: psycopg.Connection[Any], event: Event) -> int:
         """Count an attempt, committed before it is made, and say how many there have been."""
         row = self._run(conn, "count_attempt", event_id=event.id).fetchone()
         assert row is not None
         return int(row[0])
 
-    def survived(self, conn: psycopg.Connection[Any], events: Sequence[Event]) -> None:
+    def clear_attempts(self, conn: psycopg.Connection[Any], events: Sequence[Event]) -> None:
         """Forget the attempts of events that are handled or given up."""
         self._run(conn, "clear_attempts", ids=[event.id for event in events])
         self.suspects = max(0, self.suspects - len(events))
@@ -95,7 +95,7 @@ class ProcessCrashes:
 
 _STATEMENTS: Final = (
     "join_members",
-    "bury_members",
+    "remove_crashed_members",
     "leave_members",
     "seen_events",
     "count_attempt",

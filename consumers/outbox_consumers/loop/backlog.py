@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from confluent_kafka import Message
 
-from outbox_consumers.failures.dead_letter import FailureHistory
+from outbox_consumers.failures.dead_letter import NO_FAILURES, FailureHistory
 from outbox_consumers.loop.group_member import Partition, partition_of
-
-NONE: Final = FailureHistory()
 
 
 @dataclass(slots=True)
@@ -24,7 +21,7 @@ class HeldRecords:
 
     messages: list[Message]
     due: float  # monotonic clock
-    trouble: FailureHistory = NONE  # of the first event
+    history: FailureHistory = NO_FAILURES  # of the first event
 
 
 class Backlog:
@@ -39,14 +36,14 @@ class Backlog:
     def __contains__(self, partition: object) -> bool:
         return partition in self._held
 
-    def hold(self, messages: list[Message], due: float, trouble: FailureHistory = NONE) -> None:
+    def hold(self, messages: list[Message], due: float, history: FailureHistory = NO_FAILURES) -> None:
         """Hold records of one partition, in order, behind what it already holds."""
         partition = partition_of(messages[0])
         held = self._held.get(partition)
         if held is not None:
             held.messages.extend(messages)
         else:
-            self._held[partition] = HeldRecords(list(messages), due, trouble)
+            self._held[partition] = HeldRecords(list(messages), due, history)
 
     def hold_each(self, messages: Iterable[Message], due: float) -> None:
         """Hold records of any partitions until `due`."""

@@ -25,10 +25,11 @@ from confluent_kafka import Message
 
 from outbox_consumers.errors import InboxUnusable, NotDelivered, ReadOnlyDatabase, Stopped
 from outbox_consumers.event import Event
+from outbox_consumers.failures.dead_letter import NO_FAILURES
 from outbox_consumers.failures.process_crashes import CrashedTooOften, ProcessCrashes
 from outbox_consumers.handlers.retry import RetryStrategy, is_transient
 from outbox_consumers.handlers.session import ConsumerSession
-from outbox_consumers.loop.backlog import NONE, Backlog
+from outbox_consumers.loop.backlog import Backlog
 from outbox_consumers.loop.group_member import GroupMember, Partition, partition_of
 from outbox_consumers.loop.one_by_one import OneByOne
 from outbox_consumers.loop.outage import Clock, Outage
@@ -69,7 +70,7 @@ class Loop:
         session: ConsumerSession,
         effects: EventTransaction,
         drain: Unparker,
-        deaths: ProcessCrashes,
+        crashes: ProcessCrashes,
         pace: LoopSettings,
         counters: ConsumerCounters,
         state: ProcessState,
@@ -79,7 +80,7 @@ class Loop:
         self._session = session
         self._effects = effects
         self._drain = drain
-        self._deaths = deaths
+        self._crashes = crashes
         self._pace = pace
         self._counters = counters
         self._state = state
@@ -87,7 +88,7 @@ class Loop:
         self._backlog = Backlog()
         self._outage = Outage(session, counters, outside)
         self._singles = OneByOne(
-            session, effects, deaths, self._backlog, self._outage, pace.retry, counters, outside
+            session, effects, crashes, self._backlog, self._outage, pace.retry, counters, outside
         )
         self._take = pace.batch_size  # shrinks while batches exceed the budget
         self._misses = 0
@@ -115,7 +116,7 @@ class Loop:
         while not stopping():
             try:
                 self._effects.look_at_window()
-                self._deaths.look(self._session.connection())
+                self._crashes.find_crashed(self._session.connection())
                 return
             except _DATABASE as error:
                 if not self._outage.explains(error):
@@ -125,7 +126,7 @@ class Loop:
     def _leave(self) -> None:
         if self._session.usable():
             with suppress(psycopg.Error):
-                self._deaths.leave(self._session.connection())
+                self._crashes.leave(self._session.connection())
 
     def turn(self, longest_wait: float = POLL_SECONDS) -> None:
         """Fetch once, apply what came, and retry what is due."""
@@ -185,9 +186,9 @@ class Loop:
         self, messages: Sequence[Message], events: Sequence[Event], late: Late
     ) -> Exception | None:
         """Apply a batch, but one by one when a process has died and any of them could be the cause."""
-        if self._deaths.suspects:
+        if self._crashes.suspects:
             try:
-                if self._deaths.unseen(self._session.connection(), events):
+                if self._crashes.not_handled(self._session.connection(), events):
                     return CrashedTooOften("a process died, each event is tried alone")
             except _DATABASE as error:
                 return error
@@ -265,7 +266,7 @@ class Loop:
                 return
             if partition_of(message) in self._backlog:
                 self._backlog.queue_behind([message])
-            elif self._singles.apply(message, NONE):
+            elif self._singles.apply(message, NO_FAILURES):
                 self._store([message])
 
     def _drain_parked(self) -> None:
@@ -307,10 +308,10 @@ class Loop:
         held = self._backlog.take(partition)
         first, rest = held.messages[0], held.messages[1:]
         if self._outage.waiting():
-            self._backlog.hold(held.messages, self._outage.back_at, held.trouble)
-        elif not held.trouble.attempts and not held.trouble.setbacks:
+            self._backlog.hold(held.messages, self._outage.back_at, held.history)
+        elif not held.history.attempts and not held.history.setbacks:
             self._apply_some(held.messages, late)
-        elif not self._singles.apply(first, held.trouble):
+        elif not self._singles.apply(first, held.history):
             self._backlog.queue_behind(rest)
         else:
             self._store([first])

@@ -10,7 +10,7 @@ from confluent_kafka import Message
 from outbox_consumers.errors import InboxUnusable, Stopped
 from outbox_consumers.event import Event, about
 from outbox_consumers.failures.dead_letter import FailureHistory
-from outbox_consumers.failures.process_crashes import MAX_DEATHS, CrashedTooOften, ProcessCrashes
+from outbox_consumers.failures.process_crashes import MAX_CRASHES, CrashedTooOften, ProcessCrashes
 from outbox_consumers.handlers.retry import TRANSIENT, RetryStrategy, is_transient
 from outbox_consumers.handlers.routes import Route
 from outbox_consumers.handlers.session import ConsumerSession
@@ -29,7 +29,7 @@ class OneByOne:
         self,
         session: ConsumerSession,
         effects: EventTransaction,
-        deaths: ProcessCrashes,
+        crashes: ProcessCrashes,
         backlog: Backlog,
         outage: Outage,
         strategy: RetryStrategy,
@@ -38,102 +38,102 @@ class OneByOne:
     ) -> None:
         self._session = session
         self._effects = effects
-        self._deaths = deaths
+        self._crashes = crashes
         self._backlog = backlog
         self._outage = outage
         self._strategy = strategy
         self._counters = counters
         self._outside = outside
 
-    def apply(self, message: Message, trouble: FailureHistory) -> bool:
+    def apply(self, message: Message, history: FailureHistory) -> bool:
         """Apply one record and say True when its offset may be stored; when it fails, hold it."""
         events = self._effects.read([message])
         if events:
-            events[0]._attempt = trouble.attempts + 1
-            failure = self._alone(events[0], trouble)
-            if failure is not None and not self._given_up(events[0], failure, trouble):
+            events[0]._attempt = history.attempts + 1
+            failure = self._alone(events[0], history)
+            if failure is not None and not self._given_up(events[0], failure, history):
                 return False
         else:
             self._effects.count_skipped([message], 1)
         self._outage.over()
         return True
 
-    def _alone(self, event: Event, trouble: FailureHistory) -> Exception | None:
+    def _alone(self, event: Event, history: FailureHistory) -> Exception | None:
         try:
-            if self._deaths.suspects:
-                self._alone_and_counted(event, trouble)
+            if self._crashes.suspects:
+                self._alone_and_counted(event, history)
             else:
-                self._effects.alone(event, trouble)
+                self._effects.alone(event, history)
         except (InboxUnusable, Stopped):
             raise
         except Exception as error:
             return error
         return None
 
-    def _alone_and_counted(self, event: Event, trouble: FailureHistory) -> None:
+    def _alone_and_counted(self, event: Event, history: FailureHistory) -> None:
         """Apply an event that may kill the process; the attempt is on disk before it is made."""
-        deaths = self._deaths.attempt(self._session.connection(), event) - 1
+        crashes = self._crashes.count_attempt(self._session.connection(), event) - 1
         try:
-            if deaths >= MAX_DEATHS:
-                problem = CrashedTooOften(f"the process died {deaths} times while it handled this event")
-                self._effects.bury(event, FailureHistory(deaths, 0, trouble.since), problem)
+            if crashes >= MAX_CRASHES:
+                problem = CrashedTooOften(f"the process died {crashes} times while it handled this event")
+                self._effects.bury(event, FailureHistory(crashes, 0, history.since), problem)
             else:
-                self._effects.alone(event, trouble)
+                self._effects.alone(event, history)
         finally:
             # Whatever was raised, the process lives.
             if self._session.usable():
-                self._deaths.survived(self._session.connection(), [event])
+                self._crashes.clear_attempts(self._session.connection(), [event])
 
-    def _given_up(self, event: Event, error: Exception, trouble: FailureHistory) -> bool:
+    def _given_up(self, event: Event, error: Exception, history: FailureHistory) -> bool:
         """Park, bury or hold an event that failed; False when it is held."""
-        since = trouble.since or datetime.now(UTC)
+        since = history.since or datetime.now(UTC)
         if self._outage.explains(error):
             self._effects.expect_duplicates()
-            self._backlog.hold([event.message], self._outage.note(error), trouble)
+            self._backlog.hold([event.message], self._outage.note(error), history)
             return False
         if is_transient(error):
             self._counters.transient += 1
-            trouble = FailureHistory(trouble.attempts, trouble.setbacks + 1, since)
-            self._hold(event, error, trouble, TRANSIENT.delay(trouble.setbacks, self._outside.chance()))
+            history = FailureHistory(history.attempts, history.setbacks + 1, since)
+            self._hold(event, error, history, TRANSIENT.delay(history.setbacks, self._outside.chance()))
             return False
         self._counters.failures += 1
-        trouble = FailureHistory(trouble.attempts + 1, trouble.setbacks, since)
-        delay = self._strategy.delay(trouble.attempts, self._outside.chance())
+        history = FailureHistory(history.attempts + 1, history.setbacks, since)
+        delay = self._strategy.delay(history.attempts, self._outside.chance())
         try:
-            if self._put_aside(event, error, trouble, delay):
+            if self._put_aside(event, error, history, delay):
                 return True
         except (InboxUnusable, Stopped):
             raise
         except Exception as problem:
             error = problem
-        self._hold(event, error, trouble, delay)
+        self._hold(event, error, history, delay)
         return False
 
-    def _put_aside(self, event: Event, error: Exception, trouble: FailureHistory, delay: float) -> bool:
+    def _put_aside(self, event: Event, error: Exception, history: FailureHistory, delay: float) -> bool:
         """Do what the handler's on_failure says, if its time has come."""
         route: Route = event._route
         if route.on_failure == "park":
-            self._effects.park(event, trouble, error, delay)
+            self._effects.park(event, history, error, delay)
             return True
-        if not route.gives_up(trouble.attempts, self._strategy):
+        if not route.gives_up(history.attempts, self._strategy):
             return False
         if route.on_failure == "stop":
             raise Stopped(
-                f"{event!r} failed {trouble.attempts} times: {_describe(error, event)}",
+                f"{event!r} failed {history.attempts} times: {_describe(error, event)}",
                 remedy="mend it and start again: the consumer goes on with this event",
             ) from error
-        self._effects.bury(event, trouble, error)
+        self._effects.bury(event, history, error)
         return True
 
-    def _hold(self, event: Event, error: Exception, trouble: FailureHistory, delay: float) -> None:
-        first = trouble.attempts == 1 and not trouble.setbacks
-        attempt = trouble.attempts + trouble.setbacks
+    def _hold(self, event: Event, error: Exception, history: FailureHistory, delay: float) -> None:
+        first = history.attempts == 1 and not history.setbacks
+        attempt = history.attempts + history.setbacks
         log.error(
             "%r failed, attempt %d, again in %.1f s; its partition waits: %s",
             event, attempt, delay, _describe(error, event), extra=about(event, attempt),
             exc_info=_seen_by_handler(error) if first else None,
         )  # fmt: skip
-        self._backlog.hold([event.message], self._outside.clock() + delay, trouble)
+        self._backlog.hold([event.message], self._outside.clock() + delay, history)
 
 
 def _seen_by_handler(error: Exception) -> Exception:

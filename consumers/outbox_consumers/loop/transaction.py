@@ -98,10 +98,10 @@ class EventTransaction:
         counters.processed += handled
         counters.parked += len(waiting)
         counters.duplicates += cut - handled - len(waiting)
-        self._dead_letters.limiter.good(handled)
+        self._dead_letters.limiter.note_handled(handled)
         return cut
 
-    def alone(self, event: Event, trouble: FailureHistory) -> Outcome:
+    def alone(self, event: Event, history: FailureHistory) -> Outcome:
         """Apply one event in its own transaction, without pipeline mode, so that an error is its own.
 
         Raises whatever the handler or PostgreSQL raised, except Reject; then nothing is done.
@@ -112,39 +112,39 @@ class EventTransaction:
         except Reject as reason:
             self._counters.rejected += 1
             return self.bury(
-                event, FailureHistory(trouble.attempts + 1, trouble.setbacks, trouble.since), reason
+                event, FailureHistory(history.attempts + 1, history.setbacks, history.since), reason
             )
         counter = {Outcome.DUPLICATE: "duplicates", Outcome.PARKED: "parked"}.get(outcome, "processed")
         setattr(self._counters, counter, getattr(self._counters, counter) + 1)
-        self._dead_letters.limiter.good(outcome is Outcome.PROCESSED)
+        self._dead_letters.limiter.note_handled(outcome is Outcome.PROCESSED)
         return outcome
 
-    def bury(self, event: Event, trouble: FailureHistory, error: BaseException) -> Outcome:
+    def bury(self, event: Event, history: FailureHistory, error: BaseException) -> Outcome:
         """Claim an event and make it a dead letter instead of handling it.
 
         Raises TooManyDeadLetters when everything fails, NotDelivered when the letter's topic is down.
         """
         with self._instead(event) as cursor:
             if cursor is not None:
-                self._dead_letters.add(cursor, event, trouble, error)
+                self._dead_letters.add(cursor, event, history, error)
         if cursor is None:
             return Outcome.DUPLICATE
         self._counters.dead_letters += 1
-        self._dead_letters.limiter.bad()
-        extra = about(event, trouble.attempts)
-        log.error("dead letter %r after %d attempts: %s", event, trouble.attempts, error, extra=extra)
+        self._dead_letters.limiter.note_dead_letter()
+        extra = about(event, history.attempts)
+        log.error("dead letter %r after %d attempts: %s", event, history.attempts, error, extra=extra)
         return Outcome.DEAD
 
-    def park(self, event: Event, trouble: FailureHistory, error: BaseException, delay: float) -> Outcome:
+    def park(self, event: Event, history: FailureHistory, error: BaseException, delay: float) -> Outcome:
         """Claim an event and put it at the head of its aggregate's queue instead of handling it."""
         with self._instead(event) as cursor:
             if cursor is not None:
-                self._parked.park(cursor, event, trouble, error, delay)
-                self._parked.look(cursor)
+                self._parked.park(cursor, event, history, error, delay)
+                self._parked.read_queues(cursor)
         if cursor is None:
             return Outcome.DUPLICATE
         self._counters.parked += 1
-        extra = about(event, trouble.attempts)
+        extra = about(event, history.attempts)
         log.error("parked %r, again in %.1f s, others of its key wait: %s", event, delay, error, extra=extra)
         return Outcome.PARKED
 
@@ -161,7 +161,7 @@ class EventTransaction:
         careful = self._claims.careful
         fresh = self._claims.claim(cursor, events)
         if careful or self._claims.careful:
-            self._parked.look(cursor)
+            self._parked.read_queues(cursor)
         return fresh
 
     def _one(self, event: Event) -> Outcome:

@@ -58,7 +58,7 @@ class Unparker:
                     raise SwallowedDatabaseError("a database error was answered with Skip") from word
             if self._session.status() == Status.INTRANS:
                 self._books.parked.remove(cursor, parked)
-                self._books.parked.look(cursor)
+                self._books.parked.read_queues(cursor)
             self._session.commit()
         except Exception as error:
             self._session.rollback()
@@ -68,7 +68,7 @@ class Unparker:
             return True
         self._counters.unparked += 1
         self._counters.processed += 1
-        self._books.dead_letters.limiter.good(1)
+        self._books.dead_letters.limiter.note_handled(1)
         return True
 
     def _route(self, parked: ParkedEvent) -> Route:
@@ -83,16 +83,16 @@ class Unparker:
 
     def _failed(self, parked: ParkedEvent, error: Exception) -> None:
         transient = is_transient(error)
-        attempts = parked.trouble.attempts + (not transient)
-        trouble, extra = FailureHistory(attempts, 0, parked.trouble.since), about(parked.event, attempts)
+        attempts = parked.history.attempts + (not transient)
+        history, extra = FailureHistory(attempts, 0, parked.history.since), about(parked.event, attempts)
         buried = False
         try:
             cursor = self._session.begin()
             if isinstance(error, Reject) or (not transient and self._retry.exhausted(attempts)):
                 buried = self._books.parked.remove(cursor, parked)
                 if buried:
-                    self._books.dead_letters.add(cursor, parked.event, trouble, error)
-                    self._books.parked.look(cursor)
+                    self._books.dead_letters.add(cursor, parked.event, history, error)
+                    self._books.parked.read_queues(cursor)
             else:
                 strategy = TRANSIENT if transient else self._retry
                 delay = strategy.delay(max(attempts, 1), self._chance())
@@ -109,5 +109,5 @@ class Unparker:
             raise
         if buried:
             self._counters.dead_letters += 1
-            self._books.dead_letters.limiter.bad()
+            self._books.dead_letters.limiter.note_dead_letter()
             log.error("dead letter %r after %d attempts: %s", parked.event, attempts, error, extra=extra)

@@ -18,22 +18,22 @@ def offsets(messages: list[Message]) -> list[tuple[int | None, int | None]]:
 
 def test_records_queue_behind_their_partition_s_failing_one() -> None:
     backlog = Backlog()
-    backlog.hold([record(0, 5)], due=10, trouble=FailureHistory(1))
+    backlog.hold([record(0, 5)], due=10, history=FailureHistory(1))
     free = backlog.queue_behind([record(0, 6), record(1, 1), record(0, 7)])
     assert offsets(free) == [(1, 1)]
     assert len(backlog) == 3
     held = backlog.take(("t", 0))
     assert offsets(held.messages) == [(0, 5), (0, 6), (0, 7)]
-    assert (held.trouble.attempts, held.due) == (1, 10)
+    assert (held.history.attempts, held.due) == (1, 10)
     assert ("t", 0) not in backlog
 
 
 def test_what_is_held_again_goes_behind_and_keeps_the_first_one_s_state() -> None:
     backlog = Backlog()
-    backlog.hold([record(0, 5)], due=10, trouble=FailureHistory(3))
+    backlog.hold([record(0, 5)], due=10, history=FailureHistory(3))
     backlog.hold([record(0, 6)], due=99)
     held = backlog.take(("t", 0))
-    assert (held.due, held.trouble.attempts, offsets(held.messages)) == (10, 3, [(0, 5), (0, 6)])
+    assert (held.due, held.history.attempts, offsets(held.messages)) == (10, 3, [(0, 5), (0, 6)])
 
 
 def test_due_partitions_come_in_the_order_of_their_time() -> None:
