@@ -148,7 +148,7 @@ class Consumer:
         self.counters = ConsumerCounters()
         self._settings = checked(kafka, name=name, batch_size=batch_size, start=start)
         self._database = Database(Secret(dsn), name, table, lock_timeout, idle_timeout, pooler=pooler)
-        self._pace = LoopSettings(batch_size, poll_budget(self._settings), retry or RetryStrategy())
+        self._loop_settings = LoopSettings(batch_size, poll_budget(self._settings), retry or RetryStrategy())
         self._routes = Routes(unknown, stale, untyped)
         self._naming = IdentityRules(id_header, type_header, {} if id_scope is None else id_scope)
         self._unscoped_ids = checked_topics(unscoped_ids)
@@ -267,13 +267,13 @@ class Consumer:
     def _consume(self) -> None:
         database = located(self._database)
         crashes = ProcessCrashes(
-            self.name, database.table, uuid.uuid4(), self._pace.batch_size, disabled=database.pooler
+            self.name, database.table, uuid.uuid4(), self._loop_settings.batch_size, disabled=database.pooler
         )
         session = ConsumerSession(database, crashes.join)
         session.open()
         source = self._source()
         loop = self._loop(source, session, crashes, database)
-        with Stopping(self.stop), _rare_collections(20 * self._pace.batch_size):
+        with Stopping(self.stop), _rare_collections(20 * self._loop_settings.batch_size):
             try:
                 source.open()
             except BaseException:
@@ -344,10 +344,20 @@ class Consumer:
         counters, outside = self.counters, self._outside
         routes = self._traced_routes()
         reader = self._reader(routes)
-        books = Stores(self._claims(database, reader), letters, Parked(name, table), window)
-        effects = EventTransaction(session, books, reader, counters)
-        drain = Unparker(session, books, routes, counters, self._pace.retry, outside.chance)
-        return Loop(source, session, effects, drain, crashes, self._pace, counters, self._state, outside)
+        stores = Stores(self._claims(database, reader), letters, Parked(name, table), window)
+        transaction = EventTransaction(session, stores, reader, counters)
+        unparker = Unparker(session, stores, routes, counters, self._loop_settings.retry, outside.chance)
+        return Loop(
+            source,
+            session,
+            transaction,
+            unparker,
+            crashes,
+            self._loop_settings,
+            counters,
+            self._state,
+            outside,
+        )
 
     def _traced_routes(self) -> Routes:
         """Put spans around the handlers when the application has set up OpenTelemetry."""
@@ -373,7 +383,7 @@ class Consumer:
     @property
     def watched(self) -> MonitoredConsumer:
         """What `health.serving` shows of this consumer."""
-        limit = 3 * self._pace.budget
+        limit = 3 * self._loop_settings.budget
         return MonitoredConsumer(self.name, self.counters, self._state, limit, self._outside.clock)
 
     def window(self, keep: timedelta | None = None) -> timedelta | None:

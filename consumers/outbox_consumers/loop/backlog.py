@@ -50,7 +50,7 @@ class Backlog:
         for message in messages:
             self.hold([message], due)
 
-    def queue_behind(self, messages: list[Message]) -> list[Message]:
+    def hold_or_return(self, messages: list[Message]) -> list[Message]:
         """Queue the records whose partition is held and return the others."""
         if not self._held:
             return messages
@@ -77,7 +77,7 @@ class Backlog:
         ready = [(held.due, partition) for partition, held in self._held.items() if held.due <= now]
         return [partition for _, partition in sorted(ready)]
 
-    def wait(self, now: float, longest: float) -> float:
+    def seconds_until_due(self, now: float, longest: float) -> float:
         """Say how many seconds there are until the next one is due, at most `longest`."""
         return max(0.0, min([longest, *(held.due - now for held in self._held.values())]))
 

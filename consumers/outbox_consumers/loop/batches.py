@@ -119,7 +119,7 @@ class Batches:
             end = self._clock() + self._wait
             while messages and len(messages) < self._max_size and self._clock() < end:
                 more = self._fetch(self._max_size - len(messages), max(0.0, end - self._clock()))
-                gone = set(self._gone)
+                gone = set(self._changed)
                 messages = [m for m in messages if partition_of(m) not in gone] + more
         except BaseException:
             self._broken = True
@@ -128,7 +128,7 @@ class Batches:
 
     def _fetch(self, limit: int, timeout: float) -> list[Message]:
         messages = self._source.fetch(limit, timeout)
-        self._gone = self._source.gone()
-        if self._gone:
+        self._changed = self._source.changed_partitions()
+        if self._changed:
             self._claims.careful = True
         return messages

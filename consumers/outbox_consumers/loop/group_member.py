@@ -24,7 +24,7 @@ log = logging.getLogger("outbox_consumers")
 Partition: TypeAlias = tuple[str, int]
 
 OPEN_SECONDS: Final = 10.0
-ASK_SECONDS: Final = 5.0
+COMMIT_REQUEST_SECONDS: Final = 5.0
 LEAVE_SECONDS: Final = 10.0
 
 # Names of librdkafka's own error codes that we act on. Everything else is for the log.
@@ -82,16 +82,16 @@ class GroupMember:
     ) -> None:
         self._without_timer = settings.get("group.protocol") == "consumer"
         self._watch = CommitWatch(commit_timeout if self._without_timer else math.inf, clock)
-        self._silenced = False
+        self._paused_by_stall = False
         self._clock = clock
-        self._ask_at = 0.0
+        self._request_at = 0.0
         self._topics = list(topics)
         self._counters = counters
         self._user_commit: Callable[..., None] | None = settings.get("on_commit")
         # The client would write its own lines to stderr, in a form of its own.
         self._settings = {"logger": log} | settings | {"on_commit": self._committed}
         self._client: Consumer | None = None
-        self._gone: list[Partition] = []
+        self._changed: list[Partition] = []
         self._paused: set[Partition] = set()
         self._paused_before: set[Partition] = set()  # all that ever were
         self._to_resume: set[Partition] = set()
@@ -119,15 +119,15 @@ class GroupMember:
         Raises FencedConsumer or Unreachable for errors that do not pass.
         """
         client = self._required()
-        self._mind_commits(client)
+        self._pause_while_commits_stall(client)
         first = client.poll(timeout)
         self._resume_assigned()
         if first is None:
             return []
-        before = len(self._gone)
+        before = len(self._changed)
         rest = client.consume(limit - 1, 0) if limit > 1 else []
         # consume() leaves out records of partitions that it lost, but knows nothing of the first one.
-        if len(self._gone) > before and partition_of(first) in self._gone[before:]:
+        if len(self._changed) > before and partition_of(first) in self._changed[before:]:
             messages = rest
         else:
             messages = [first, *rest]
@@ -135,9 +135,9 @@ class GroupMember:
             messages = [message for message in messages if not self._failed(message)]
         return messages
 
-    def gone(self) -> list[Partition]:
+    def changed_partitions(self) -> list[Partition]:
         """Name the partitions that were taken away or newly assigned since the last call."""
-        gone, self._gone = self._gone, []
+        gone, self._changed = self._changed, []
         return gone
 
     def store(self, messages: Iterable[Message]) -> None:
@@ -242,26 +242,26 @@ class GroupMember:
         # A partition that was paused when it left comes back paused (librdkafka), so it is resumed once
         # the client has finished assigning it.
         names = [(p.topic, p.partition) for p in partitions]
-        self._gone.extend(names)
+        self._changed.extend(names)
         self._to_resume.update(name for name in names if name in self._paused_before)
         log.info("assigned %s", names)
 
     def _revoked(self, _: object, partitions: list[TopicPartition]) -> None:
         # Lost partitions come here as well: which of the two callbacks runs does not tell who owns them.
         names = [(p.topic, p.partition) for p in partitions]
-        self._gone.extend(names)
+        self._changed.extend(names)
         self._counters.revoked += len(names)
         self._watch.committed()  # what was stored is committed on the way, or no longer ours
         log.info("revoked %s", names)
 
-    def _mind_commits(self, client: Consumer) -> None:
+    def _pause_while_commits_stall(self, client: Consumer) -> None:
         """Take no more records while Kafka takes no commits: somebody else may have got the partitions."""
         stalled = self._watch.stalled()
-        if stalled and self._silenced:
-            self._ask_for_commit(client)
-        if stalled == self._silenced:
+        if stalled and self._paused_by_stall:
+            self._request_commit(client)
+        if stalled == self._paused_by_stall:
             return
-        self._silenced = stalled
+        self._paused_by_stall = stalled
         if stalled:
             self._counters.stalls += 1
             log.warning("Kafka takes no offset commits; taking no more records until it does")
@@ -270,11 +270,11 @@ class GroupMember:
             names = [p for p in client.assignment() if (p.topic, p.partition) not in self._paused]
             client.resume(names)
 
-    def _ask_for_commit(self, client: Consumer) -> None:
+    def _request_commit(self, client: Consumer) -> None:
         """Ask for a commit of the stored offsets, which a broker refuses a member it has replaced."""
-        if self._clock() < self._ask_at:
+        if self._clock() < self._request_at:
             return
-        self._ask_at = self._clock() + ASK_SECONDS
+        self._request_at = self._clock() + COMMIT_REQUEST_SECONDS
         try:
             client.commit(asynchronous=True)
         except KafkaException as error:

@@ -42,9 +42,9 @@ log = logging.getLogger("outbox_consumers")
 
 POLL_SECONDS: Final = 0.25
 IN_PLACE_RETRIES: Final = 2  # of a whole batch, after a deadlock and the like
-FEW: Final = 32  # records that are tried one by one at once
-PIPELINE_CHANCES: Final = 3
-DRAIN_SECONDS: Final = 1.0
+ONE_BY_ONE_AT_MOST: Final = 32  # records that are tried one by one at once
+MAX_PIPELINE_FAILURES: Final = 3
+UNPARK_SECONDS: Final = 1.0
 WINDOW_SECONDS: Final = 60.0
 # What opening a session may raise: a server that was failed over can be a standby for a while.
 _DATABASE: Final = (psycopg.Error, ReadOnlyDatabase)
@@ -68,31 +68,31 @@ class Loop:
         self,
         source: GroupMember,
         session: ConsumerSession,
-        effects: EventTransaction,
-        drain: Unparker,
+        transaction: EventTransaction,
+        unparker: Unparker,
         crashes: ProcessCrashes,
-        pace: LoopSettings,
+        settings: LoopSettings,
         counters: ConsumerCounters,
         state: ProcessState,
         outside: Clock,
     ) -> None:
         self._source = source
         self._session = session
-        self._effects = effects
-        self._drain = drain
+        self._transaction = transaction
+        self._unparker = unparker
         self._crashes = crashes
-        self._pace = pace
+        self._settings = settings
         self._counters = counters
         self._state = state
         self._outside = outside
         self._backlog = Backlog()
         self._outage = Outage(session, counters, outside)
-        self._singles = OneByOne(
-            session, effects, crashes, self._backlog, self._outage, pace.retry, counters, outside
+        self._one_by_one = OneByOne(
+            session, transaction, crashes, self._backlog, self._outage, settings.retry, counters, outside
         )
-        self._take = pace.batch_size  # shrinks while batches exceed the budget
-        self._misses = 0
-        self._drain_at = 0.0
+        self._size = settings.batch_size  # shrinks while batches exceed the budget
+        self._pipeline_failures = 0
+        self._unpark_at = 0.0
         self._more_parked = False  # are due already
         self._window_at = 0.0
         self._stopping: Callable[[], bool] = lambda: False
@@ -101,9 +101,9 @@ class Loop:
         """Handle records until `stopping` says so; what is begun is finished, what waits is left to Kafka."""
         self._stopping = stopping
         try:
-            self._look_back(stopping)
+            self._prepare(stopping)
             while not stopping():
-                self.turn()
+                self.run_once()
         finally:
             self._state.polled_at = 0.0
             self._session.rollback()
@@ -111,41 +111,41 @@ class Loop:
             self._source.close()
             self._session.close()
 
-    def _look_back(self, stopping: Callable[[], bool]) -> None:
+    def _prepare(self, stopping: Callable[[], bool]) -> None:
         """Read what the inbox has forgotten and who has died; wait for the database if it goes meanwhile."""
         while not stopping():
             try:
-                self._effects.look_at_window()
+                self._transaction.read_window()
                 self._crashes.find_crashed(self._session.connection())
                 return
             except _DATABASE as error:
                 if not self._outage.explains(error):
                     raise
-                self._outside.sleep(max(0.0, self._outage.note(error) - self._outside.clock()))
+                self._outside.sleep(max(0.0, self._outage.note_failure(error) - self._outside.clock()))
 
     def _leave(self) -> None:
         if self._session.usable():
             with suppress(psycopg.Error):
                 self._crashes.leave(self._session.connection())
 
-    def turn(self, longest_wait: float = POLL_SECONDS) -> None:
+    def run_once(self, longest_wait: float = POLL_SECONDS) -> None:
         """Fetch once, apply what came, and retry what is due."""
         now = self._outside.clock()
         busy = self._more_parked and not self._outage.waiting()
-        wait = 0.0 if busy else self._backlog.wait(now, longest_wait)
-        messages = self._source.fetch(self._take, wait)
+        wait = 0.0 if busy else self._backlog.seconds_until_due(now, longest_wait)
+        messages = self._source.fetch(self._size, wait)
         self._state.polled_at = self._outside.clock()
-        gone = self._source.gone()
+        gone = self._source.changed_partitions()
         if gone:
-            self._effects.expect_duplicates()
+            self._transaction.expect_duplicates()
             self._backlog.drop(gone)
-        messages = self._backlog.queue_behind(messages)
-        late = self._late_after(self._pace.budget)
+        messages = self._backlog.hold_or_return(messages)
+        late = self._late_after(self._settings.budget)
         if messages:
             self._apply(messages, late)
         self._retry(late)
-        self._drain_parked()
-        self._source.pause(self._backlog.longer_than(self._pace.batch_size))
+        self._handle_parked()
+        self._source.pause(self._backlog.longer_than(self._settings.batch_size))
         self._state.held = len(self._backlog)
         self._state.database = not self._outage
 
@@ -157,32 +157,32 @@ class Loop:
     def _apply(self, messages: list[Message], late: Late) -> None:
         """Apply records in one transaction; one by one when that fails."""
         if self._outage.waiting():
-            self._backlog.hold_each(messages, self._outage.back_at)
+            self._backlog.hold_each(messages, self._outage.retry_at)
             return
-        failure = self._whole(messages, late)
+        failure = self._apply_batch(messages, late)
         for retry in range(IN_PLACE_RETRIES):
             if failure is None or not is_transient(failure) or self._outage.explains(failure):
                 break
             self._counters.transient += 1
             self._outside.sleep(0.05 * (retry + self._outside.chance()))
-            failure = self._whole(messages, late)
+            failure = self._apply_batch(messages, late)
         if failure is None:
             return
         if self._outage.explains(failure):
-            self._hold_for_database(messages, failure)
+            self._hold_for_outage(messages, failure)
         else:
-            self._find(messages, late, failure)
+            self._isolate(messages, late, failure)
 
-    def _whole(self, messages: Sequence[Message], late: Late) -> Exception | None:
+    def _apply_batch(self, messages: Sequence[Message], late: Late) -> Exception | None:
         """Apply records in one transaction and store their offsets, or say why not."""
-        events = self._effects.read(messages)
+        events = self._transaction.read(messages)
         if events:
-            return self._together_unless_deadly(messages, events, late)
-        self._effects.count_skipped(messages, len(messages))
+            return self._apply_unless_suspect(messages, events, late)
+        self._transaction.count_skipped(messages, len(messages))
         self._store(messages)
         return None
 
-    def _together_unless_deadly(
+    def _apply_unless_suspect(
         self, messages: Sequence[Message], events: Sequence[Event], late: Late
     ) -> Exception | None:
         """Apply a batch, but one by one when a process has died and any of them could be the cause."""
@@ -192,99 +192,101 @@ class Loop:
                     return CrashedTooOften("a process died, each event is tried alone")
             except _DATABASE as error:
                 return error
-        return self._together(messages, events, late)
+        return self._commit_batch(messages, events, late)
 
-    def _together(self, messages: Sequence[Message], events: Sequence[Event], late: Late) -> Exception | None:
+    def _commit_batch(
+        self, messages: Sequence[Message], events: Sequence[Event], late: Late
+    ) -> Exception | None:
         """Apply and store a batch, or say why not."""
         try:
-            done = self._effects.together(events, late)
+            done = self._transaction.apply_batch(events, late)
         except (InboxUnusable, Stopped):
             raise
         except Exception as error:
             return error
-        self._after(messages, events, done)
+        self._finish_batch(messages, events, done)
         return None
 
-    def _after(self, messages: Sequence[Message], events: Sequence[Event], done: int) -> None:
-        self._outage.over()
+    def _finish_batch(self, messages: Sequence[Message], events: Sequence[Event], done: int) -> None:
+        self._outage.end()
         if done == len(events):
-            self._effects.count_skipped(messages, len(messages) - len(events))
+            self._transaction.count_skipped(messages, len(messages) - len(events))
             self._store(messages)
-            self._take = min(self._pace.batch_size, self._take * 2)
+            self._size = min(self._settings.batch_size, self._size * 2)
             return
         # The budget or a stop cut the batch short. What follows the cut waits in order, due at once.
         cut = next(i for i, message in enumerate(messages) if message is events[done].message)
-        self._effects.count_skipped(messages[:cut], cut - done)
+        self._transaction.count_skipped(messages[:cut], cut - done)
         self._store(messages[:cut])
         self._backlog.hold_each(messages[cut:], self._outside.clock())
         if self._stopping():
             return
-        self._take = max(1, done)
+        self._size = max(1, done)
         log.warning(
             "a batch of %d took longer than %.0f s; going on with %d",
             len(events),
-            self._pace.budget,
-            self._take,
+            self._settings.budget,
+            self._size,
         )
 
-    def _find(self, messages: list[Message], late: Late, cause: Exception) -> None:
+    def _isolate(self, messages: list[Message], late: Late, cause: Exception) -> None:
         """Find the events that make a batch fail; hold their partitions from there on, apply all others."""
         log.info("a batch failed (%s: %s), looking for the event", type(cause).__name__, cause)
-        before = self._troubles()
-        self._effects.expect_duplicates()
+        before = self._failure_count()
+        self._transaction.expect_duplicates()
         if isinstance(cause, CrashedTooOften):
-            self._one_by_one(messages, late)
+            self._apply_one_by_one(messages, late)
             return
-        self._halve(messages, late)
-        if self._troubles() == before and not late():
-            self._note_miss(cause)
+        self._apply_halves(messages, late)
+        if self._failure_count() == before and not late():
+            self._note_pipeline_failure(cause)
 
-    def _halve(self, messages: list[Message], late: Late) -> None:
+    def _apply_halves(self, messages: list[Message], late: Late) -> None:
         """Apply a batch that failed as two; a few records one by one. One bad event costs two batches."""
-        if len(messages) <= FEW:
-            self._one_by_one(messages, late)
+        if len(messages) <= ONE_BY_ONE_AT_MOST:
+            self._apply_one_by_one(messages, late)
             return
         middle = len(messages) // 2
         for part in (messages[:middle], messages[middle:]):
-            half = self._backlog.queue_behind(part)
+            half = self._backlog.hold_or_return(part)
             if not half:
                 continue
             if late() or self._outage.waiting():
                 self._backlog.hold_each(half, self._outside.clock())
                 continue
-            failure = self._whole(half, late)
+            failure = self._apply_batch(half, late)
             if failure is not None and self._outage.explains(failure):
-                self._hold_for_database(half, failure)
+                self._hold_for_outage(half, failure)
             elif failure is not None:
-                self._halve(half, late)
+                self._apply_halves(half, late)
 
-    def _one_by_one(self, messages: list[Message], late: Late) -> None:
+    def _apply_one_by_one(self, messages: list[Message], late: Late) -> None:
         for at, message in enumerate(messages):
             now = self._outside.clock()
             if late() or self._outage.waiting():
-                self._backlog.hold_each(self._backlog.queue_behind(messages[at:]), now)
+                self._backlog.hold_each(self._backlog.hold_or_return(messages[at:]), now)
                 return
             if partition_of(message) in self._backlog:
-                self._backlog.queue_behind([message])
-            elif self._singles.apply(message, NO_FAILURES):
+                self._backlog.hold_or_return([message])
+            elif self._one_by_one.apply(message, NO_FAILURES):
                 self._store([message])
 
-    def _drain_parked(self) -> None:
+    def _handle_parked(self) -> None:
         """Handle parked events that are due, for a second at most; look at the window once a minute.
 
         However many are due, and fail again at once, records go on to be fetched in between.
         """
         clock = self._outside.clock
-        if clock() < self._drain_at or self._outage.waiting():
+        if clock() < self._unpark_at or self._outage.waiting():
             return
-        late, more = self._late_after(min(DRAIN_SECONDS, self._pace.budget)), True
+        late, more = self._late_after(min(UNPARK_SECONDS, self._settings.budget)), True
         try:
             if clock() >= self._window_at:
-                self._effects.look_at_window()
+                self._transaction.read_window()
                 self._window_at = clock() + WINDOW_SECONDS
             while more and not late():
-                more = self._drain.one()
-            self._outage.over()
+                more = self._unparker.handle_next()
+            self._outage.end()
         except NotDelivered as error:
             more = False
             log.warning("parked events wait: %s", error)
@@ -292,9 +294,9 @@ class Loop:
             if not is_transient(error):
                 raise
             more = False
-            self._hold_for_database([], error)
+            self._hold_for_outage([], error)
         self._more_parked = more
-        self._drain_at = clock() if more else clock() + DRAIN_SECONDS
+        self._unpark_at = clock() if more else clock() + UNPARK_SECONDS
         self._state.lag = self._source.lag()
 
     def _retry(self, late: Late) -> None:
@@ -308,26 +310,26 @@ class Loop:
         held = self._backlog.take(partition)
         first, rest = held.messages[0], held.messages[1:]
         if self._outage.waiting():
-            self._backlog.hold(held.messages, self._outage.back_at, held.history)
+            self._backlog.hold(held.messages, self._outage.retry_at, held.history)
         elif not held.history.attempts and not held.history.setbacks:
-            self._apply_some(held.messages, late)
-        elif not self._singles.apply(first, held.history):
-            self._backlog.queue_behind(rest)
+            self._apply_held(held.messages, late)
+        elif not self._one_by_one.apply(first, held.history):
+            self._backlog.hold_or_return(rest)
         else:
             self._store([first])
             if rest:
-                self._apply_some(rest, late)
+                self._apply_held(rest, late)
 
-    def _apply_some(self, messages: list[Message], late: Late) -> None:
+    def _apply_held(self, messages: list[Message], late: Late) -> None:
         """Apply a batch of one partition's waiting records; the others stay held, due at once."""
-        batch, later = messages[: self._take], messages[self._take :]
+        batch, later = messages[: self._size], messages[self._size :]
         self._apply(batch, late)
         if later:
             self._backlog.hold(later, self._outside.clock())
 
-    def _hold_for_database(self, messages: list[Message], error: Exception) -> None:
-        self._effects.expect_duplicates()
-        self._backlog.hold_each(messages, self._outage.note(error))
+    def _hold_for_outage(self, messages: list[Message], error: Exception) -> None:
+        self._transaction.expect_duplicates()
+        self._backlog.hold_each(messages, self._outage.note_failure(error))
 
     def _store(self, messages: Sequence[Message]) -> None:
         if len(messages) == 1:
@@ -335,15 +337,15 @@ class Loop:
         else:
             self._source.store({(m.topic(), m.partition()): m for m in messages}.values())
 
-    def _troubles(self) -> int:
+    def _failure_count(self) -> int:
         counters = self._counters
         return counters.failures + counters.transient + counters.dead_letters
 
-    def _note_miss(self, cause: Exception) -> None:
+    def _note_pipeline_failure(self, cause: Exception) -> None:
         """Leave pipeline mode for good when batches fail in it whose events all succeed alone."""
-        if is_transient(cause) or not self._effects.pipelines:
+        if is_transient(cause) or not self._transaction.pipelines:
             return
-        self._misses += 1
-        if self._misses >= PIPELINE_CHANCES:
-            self._effects.pipelines = False
+        self._pipeline_failures += 1
+        if self._pipeline_failures >= MAX_PIPELINE_FAILURES:
+            self._transaction.pipelines = False
             log.warning("handlers need each statement's answer at once; going on without pipeline mode")

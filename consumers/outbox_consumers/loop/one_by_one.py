@@ -28,7 +28,7 @@ class OneByOne:
     def __init__(
         self,
         session: ConsumerSession,
-        effects: EventTransaction,
+        transaction: EventTransaction,
         crashes: ProcessCrashes,
         backlog: Backlog,
         outage: Outage,
@@ -37,7 +37,7 @@ class OneByOne:
         outside: Clock,
     ) -> None:
         self._session = session
-        self._effects = effects
+        self._transaction = transaction
         self._crashes = crashes
         self._backlog = backlog
         self._outage = outage
@@ -47,38 +47,38 @@ class OneByOne:
 
     def apply(self, message: Message, history: FailureHistory) -> bool:
         """Apply one record and say True when its offset may be stored; when it fails, hold it."""
-        events = self._effects.read([message])
+        events = self._transaction.read([message])
         if events:
             events[0]._attempt = history.attempts + 1
-            failure = self._alone(events[0], history)
+            failure = self._try(events[0], history)
             if failure is not None and not self._given_up(events[0], failure, history):
                 return False
         else:
-            self._effects.count_skipped([message], 1)
-        self._outage.over()
+            self._transaction.count_skipped([message], 1)
+        self._outage.end()
         return True
 
-    def _alone(self, event: Event, history: FailureHistory) -> Exception | None:
+    def _try(self, event: Event, history: FailureHistory) -> Exception | None:
         try:
             if self._crashes.suspects:
-                self._alone_and_counted(event, history)
+                self._try_counted(event, history)
             else:
-                self._effects.alone(event, history)
+                self._transaction.apply_one(event, history)
         except (InboxUnusable, Stopped):
             raise
         except Exception as error:
             return error
         return None
 
-    def _alone_and_counted(self, event: Event, history: FailureHistory) -> None:
+    def _try_counted(self, event: Event, history: FailureHistory) -> None:
         """Apply an event that may kill the process; the attempt is on disk before it is made."""
         crashes = self._crashes.count_attempt(self._session.connection(), event) - 1
         try:
             if crashes >= MAX_CRASHES:
                 problem = CrashedTooOften(f"the process died {crashes} times while it handled this event")
-                self._effects.bury(event, FailureHistory(crashes, 0, history.since), problem)
+                self._transaction.add_dead_letter(event, FailureHistory(crashes, 0, history.since), problem)
             else:
-                self._effects.alone(event, history)
+                self._transaction.apply_one(event, history)
         finally:
             # Whatever was raised, the process lives.
             if self._session.usable():
@@ -88,8 +88,8 @@ class OneByOne:
         """Park, bury or hold an event that failed; False when it is held."""
         since = history.since or datetime.now(UTC)
         if self._outage.explains(error):
-            self._effects.expect_duplicates()
-            self._backlog.hold([event.message], self._outage.note(error), history)
+            self._transaction.expect_duplicates()
+            self._backlog.hold([event.message], self._outage.note_failure(error), history)
             return False
         if is_transient(error):
             self._counters.transient += 1
@@ -113,7 +113,7 @@ class OneByOne:
         """Do what the handler's on_failure says, if its time has come."""
         route: Route = event._route
         if route.on_failure == "park":
-            self._effects.park(event, history, error, delay)
+            self._transaction.park(event, history, error, delay)
             return True
         if not route.gives_up(history.attempts, self._strategy):
             return False
@@ -122,7 +122,7 @@ class OneByOne:
                 f"{event!r} failed {history.attempts} times: {_describe(error, event)}",
                 remedy="mend it and start again: the consumer goes on with this event",
             ) from error
-        self._effects.bury(event, history, error)
+        self._transaction.add_dead_letter(event, history, error)
         return True
 
     def _hold(self, event: Event, error: Exception, history: FailureHistory, delay: float) -> None:
@@ -131,12 +131,12 @@ class OneByOne:
         log.error(
             "%r failed, attempt %d, again in %.1f s; its partition waits: %s",
             event, attempt, delay, _describe(error, event), extra=about(event, attempt),
-            exc_info=_seen_by_handler(error) if first else None,
+            exc_info=_without_own_frames(error) if first else None,
         )  # fmt: skip
         self._backlog.hold([event.message], self._outside.clock() + delay, history)
 
 
-def _seen_by_handler(error: Exception) -> Exception:
+def _without_own_frames(error: Exception) -> Exception:
     """Cut our own frames off the traceback, so that it begins in the handler."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_globals.get("__package__") == __package__:

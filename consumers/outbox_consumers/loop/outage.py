@@ -30,7 +30,7 @@ class Outage:
         self._counters = counters
         self._outside = outside
         self._tries = 0
-        self.back_at = 0.0
+        self.retry_at = 0.0
 
     def __bool__(self) -> bool:
         """Say whether the last try failed."""
@@ -38,21 +38,21 @@ class Outage:
 
     def waiting(self) -> bool:
         """Say whether it is too early for the next try."""
-        return self._outside.clock() < self.back_at
+        return self._outside.clock() < self.retry_at
 
     def explains(self, error: Exception) -> bool:
         """Say whether the error means that no event can succeed, since the connection is gone."""
         return is_transient(error) and not self._session.usable()
 
-    def note(self, error: Exception) -> float:
+    def note_failure(self, error: Exception) -> float:
         """Note a failed try and say when the next one is due (monotonic clock)."""
         self._counters.transient += 1
         self._tries += 1
         delay = TRANSIENT.delay(self._tries, self._outside.chance())
-        self.back_at = self._outside.clock() + delay
+        self.retry_at = self._outside.clock() + delay
         log.warning("no database connection, again in %.1f s: %s", delay, " ".join(str(error).split()))
-        return self.back_at
+        return self.retry_at
 
-    def over(self) -> None:
+    def end(self) -> None:
         """Note a success."""
         self._tries = 0

@@ -51,13 +51,13 @@ class EventTransaction:
     """
 
     def __init__(
-        self, session: ConsumerSession, books: Stores, reader: EventReader, counters: ConsumerCounters
+        self, session: ConsumerSession, stores: Stores, reader: EventReader, counters: ConsumerCounters
     ) -> None:
         self._session = session
-        self._books = books
-        self._claims = books.claims
-        self._dead_letters = books.dead_letters
-        self._parked = books.parked
+        self._stores = stores
+        self._claims = stores.claims
+        self._dead_letters = stores.dead_letters
+        self._parked = stores.parked
         self._reader = reader
         self._counters = counters
         self.pipelines = True  # off: handlers of a batch wait for each statement's answer
@@ -66,9 +66,9 @@ class EventTransaction:
         """Claim carefully from here on: after a rebalance or a failure Kafka delivers again."""
         self._claims.careful = True
 
-    def look_at_window(self) -> None:
+    def read_window(self) -> None:
         """Read what the inbox has forgotten."""
-        self._reader.forget_below(self._books.window(self._session.connection()))
+        self._reader.forget_below(self._stores.window(self._session.connection()))
 
     def read(self, messages: Sequence[Message]) -> list[Event]:
         """Make events of the records that have a handler, in order. Raises UntypedRecords."""
@@ -78,7 +78,7 @@ class EventTransaction:
         """Count records that are done without an event of theirs: `count` of these."""
         self._reader.count_skipped(messages, count)
 
-    def together(self, events: Sequence[Event], late: Callable[[], bool]) -> int:
+    def apply_batch(self, events: Sequence[Event], late: Callable[[], bool]) -> int:
         """Apply a batch in one transaction and say how many of its events, from the front, are done.
 
         Fewer than all only when `late` said so between two handlers: what was done is committed,
@@ -101,17 +101,17 @@ class EventTransaction:
         self._dead_letters.limiter.note_handled(handled)
         return cut
 
-    def alone(self, event: Event, history: FailureHistory) -> Outcome:
+    def apply_one(self, event: Event, history: FailureHistory) -> Outcome:
         """Apply one event in its own transaction, without pipeline mode, so that an error is its own.
 
         Raises whatever the handler or PostgreSQL raised, except Reject; then nothing is done.
         """
         self._counters.singles += 1
         try:
-            outcome = self._one(event)
+            outcome = self._handle_one(event)
         except Reject as reason:
             self._counters.rejected += 1
-            return self.bury(
+            return self.add_dead_letter(
                 event, FailureHistory(history.attempts + 1, history.setbacks, history.since), reason
             )
         counter = {Outcome.DUPLICATE: "duplicates", Outcome.PARKED: "parked"}.get(outcome, "processed")
@@ -119,12 +119,12 @@ class EventTransaction:
         self._dead_letters.limiter.note_handled(outcome is Outcome.PROCESSED)
         return outcome
 
-    def bury(self, event: Event, history: FailureHistory, error: BaseException) -> Outcome:
+    def add_dead_letter(self, event: Event, history: FailureHistory, error: BaseException) -> Outcome:
         """Claim an event and make it a dead letter instead of handling it.
 
         Raises TooManyDeadLetters when everything fails, NotDelivered when the letter's topic is down.
         """
-        with self._instead(event) as cursor:
+        with self._claiming(event) as cursor:
             if cursor is not None:
                 self._dead_letters.add(cursor, event, history, error)
         if cursor is None:
@@ -137,7 +137,7 @@ class EventTransaction:
 
     def park(self, event: Event, history: FailureHistory, error: BaseException, delay: float) -> Outcome:
         """Claim an event and put it at the head of its aggregate's queue instead of handling it."""
-        with self._instead(event) as cursor:
+        with self._claiming(event) as cursor:
             if cursor is not None:
                 self._parked.park(cursor, event, history, error, delay)
                 self._parked.read_queues(cursor)
@@ -149,7 +149,7 @@ class EventTransaction:
         return Outcome.PARKED
 
     @contextmanager
-    def _instead(self, event: Event) -> Iterator[psycopg.Cursor[Any] | None]:
+    def _claiming(self, event: Event) -> Iterator[psycopg.Cursor[Any] | None]:
         """A transaction that claims an event; None when somebody has it already."""
         with _rollback_on_error(self._session):
             cursor = self._session.begin()
@@ -164,7 +164,7 @@ class EventTransaction:
             self._parked.read_queues(cursor)
         return fresh
 
-    def _one(self, event: Event) -> Outcome:
+    def _handle_one(self, event: Event) -> Outcome:
         with _rollback_on_error(self._session):
             cursor = self._session.begin()
             fresh = self._claim(cursor, [event])
@@ -181,7 +181,7 @@ class EventTransaction:
                 # A handler may say Skip because of a database error; then nothing it wrote is left.
                 if self._session.status() == Status.INERROR:
                     self._session.rollback()
-                    with self._instead(event):
+                    with self._claiming(event):
                         return Outcome.PROCESSED
             self._session.commit()
         return Outcome.PROCESSED
@@ -190,13 +190,13 @@ class EventTransaction:
         """Call the handlers and unclaim what is left over when it gets late."""
         progress = _Progress()
         try:
-            self._run(self._session.connection(), events, late, progress)
+            self._call_handlers(self._session.connection(), events, late, progress)
             left = events[progress.done :]
             if left and self._session.status() == Status.INTRANS:
                 self._claims.give_back(cursor, left)
             self._check_open()
         except BaseException:
-            self._unclaim_after_foreign_commit(cursor, events[progress.done :])
+            self._unclaim_after_handler_commit(cursor, events[progress.done :])
             raise
         return progress.done
 
@@ -212,7 +212,7 @@ class EventTransaction:
             self._claims.give_back(cursor, left)
         return done
 
-    def _run(
+    def _call_handlers(
         self,
         conn: psycopg.Connection[Any],
         events: Sequence[Event],
@@ -226,18 +226,18 @@ class EventTransaction:
             start = progress.done
             route: Route = events[start]._route
             if route.batch_of:
-                end = _neighbours(events, start, start + route.batch_of)
+                end = _end_of_run(events, start, start + route.batch_of)
                 with suppress(Skip):
                     route.function(conn, events[start:end])
                 progress.done = end
                 self._check_open()
             else:
                 piped = self.pipelines and route.pipeline
-                end = _neighbours(events, start, len(events))
+                end = _end_of_run(events, start, len(events))
                 with conn.pipeline() if piped else nullcontext():
-                    self._run_each(conn, events[start:end], late, progress, piped)
+                    self._call_each(conn, events[start:end], late, progress, piped)
 
-    def _run_each(
+    def _call_each(
         self,
         conn: psycopg.Connection[Any],
         events: Sequence[Event],
@@ -263,7 +263,7 @@ class EventTransaction:
                 remedy="return to commit, raise to roll back",
             )
 
-    def _unclaim_after_foreign_commit(self, cursor: psycopg.Cursor[Any], left: Sequence[Event]) -> None:
+    def _unclaim_after_handler_commit(self, cursor: psycopg.Cursor[Any], left: Sequence[Event]) -> None:
         # Only a handler can have ended the transaction here. If it committed, it committed the claims of
         # events that nobody has handled yet; they must not look handled.
         if left and self._session.status() == Status.IDLE:
@@ -293,14 +293,14 @@ def _position(events: Sequence[Event], wanted: Event) -> int:
     return next(i for i, event in enumerate(events) if event is wanted)
 
 
-def _neighbours(events: Sequence[Event], start: int, limit: int) -> int:
+def _end_of_run(events: Sequence[Event], start: int, limit: int) -> int:
     """Find the end of the run of events from `start` that are called in the same way."""
     first: Route = events[start]._route
     end, limit = start + 1, min(limit, len(events))
-    while end < limit and (events[end]._route is first or _alike(first, events[end]._route)):
+    while end < limit and (events[end]._route is first or _same_call(first, events[end]._route)):
         end += 1
     return end
 
 
-def _alike(one: Route, other: Route) -> bool:
+def _same_call(one: Route, other: Route) -> bool:
     return not one.batch_of and not other.batch_of and one.pipeline == other.pipeline

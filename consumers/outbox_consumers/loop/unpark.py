@@ -24,20 +24,20 @@ class Unparker:
     def __init__(
         self,
         session: ConsumerSession,
-        books: Stores,
+        stores: Stores,
         routes: Routes,
         counters: ConsumerCounters,
         retry: RetryStrategy,
         chance: Callable[[], float],
     ) -> None:
         self._session = session
-        self._books = books
+        self._stores = stores
         self._routes = routes
         self._counters = counters
         self._retry = retry
         self._chance = chance
 
-    def one(self) -> bool:
+    def handle_next(self) -> bool:
         """Take one head that is due and handle it. False when there is none.
 
         Raises transient errors of the database; then nothing is changed.
@@ -46,7 +46,7 @@ class Unparker:
         try:
             cursor = self._session.begin()
             conn = self._session.connection()
-            parked = self._books.parked.take(conn)
+            parked = self._stores.parked.take(conn)
             if parked is None:
                 self._session.rollback()
                 return False
@@ -57,8 +57,8 @@ class Unparker:
                 if self._session.status() == Status.INERROR:
                     raise SwallowedDatabaseError("a database error was answered with Skip") from word
             if self._session.status() == Status.INTRANS:
-                self._books.parked.remove(cursor, parked)
-                self._books.parked.read_queues(cursor)
+                self._stores.parked.remove(cursor, parked)
+                self._stores.parked.read_queues(cursor)
             self._session.commit()
         except Exception as error:
             self._session.rollback()
@@ -68,7 +68,7 @@ class Unparker:
             return True
         self._counters.unparked += 1
         self._counters.processed += 1
-        self._books.dead_letters.limiter.note_handled(1)
+        self._stores.dead_letters.limiter.note_handled(1)
         return True
 
     def _route(self, parked: ParkedEvent) -> Route:
@@ -89,14 +89,14 @@ class Unparker:
         try:
             cursor = self._session.begin()
             if isinstance(error, Reject) or (not transient and self._retry.exhausted(attempts)):
-                buried = self._books.parked.remove(cursor, parked)
+                buried = self._stores.parked.remove(cursor, parked)
                 if buried:
-                    self._books.dead_letters.add(cursor, parked.event, history, error)
-                    self._books.parked.read_queues(cursor)
+                    self._stores.dead_letters.add(cursor, parked.event, history, error)
+                    self._stores.parked.read_queues(cursor)
             else:
                 strategy = TRANSIENT if transient else self._retry
                 delay = strategy.delay(max(attempts, 1), self._chance())
-                self._books.parked.postpone(cursor, parked, attempts, describe(error), delay)
+                self._stores.parked.postpone(cursor, parked, attempts, describe(error), delay)
                 self._counters.failures += not transient
                 self._counters.transient += transient
                 log.error(
@@ -109,5 +109,5 @@ class Unparker:
             raise
         if buried:
             self._counters.dead_letters += 1
-            self._books.dead_letters.limiter.note_dead_letter()
+            self._stores.dead_letters.limiter.note_dead_letter()
             log.error("dead letter %r after %d attempts: %s", parked.event, attempts, error, extra=extra)

@@ -16,10 +16,10 @@ def offsets(messages: list[Message]) -> list[tuple[int | None, int | None]]:
     return [(m.partition(), m.offset()) for m in messages]
 
 
-def test_records_queue_behind_their_partition_s_failing_one() -> None:
+def test_records_hold_or_return_their_partition_s_failing_one() -> None:
     backlog = Backlog()
     backlog.hold([record(0, 5)], due=10, history=FailureHistory(1))
-    free = backlog.queue_behind([record(0, 6), record(1, 1), record(0, 7)])
+    free = backlog.hold_or_return([record(0, 6), record(1, 1), record(0, 7)])
     assert offsets(free) == [(1, 1)]
     assert len(backlog) == 3
     held = backlog.take(("t", 0))
@@ -42,9 +42,12 @@ def test_due_partitions_come_in_the_order_of_their_time() -> None:
     backlog.hold_each([record(1, 1)], due=2)
     backlog.hold_each([record(2, 1)], due=9)
     assert backlog.due(now=5) == [("t", 1), ("t", 0)]
-    assert backlog.wait(now=1, longest=0.5) == 0.5
-    assert backlog.wait(now=1.8, longest=0.5) == 0.2 or abs(backlog.wait(1.8, 0.5) - 0.2) < 1e-9
-    assert backlog.wait(now=5, longest=0.5) == 0
+    assert backlog.seconds_until_due(now=1, longest=0.5) == 0.5
+    assert (
+        backlog.seconds_until_due(now=1.8, longest=0.5) == 0.2
+        or abs(backlog.seconds_until_due(1.8, 0.5) - 0.2) < 1e-9
+    )
+    assert backlog.seconds_until_due(now=5, longest=0.5) == 0
 
 
 def test_a_partition_taken_away_is_forgotten() -> None:
