@@ -155,7 +155,7 @@ class Consumer:
         self._commit_timeout = commit_timeout
         self._limit = dead_letter_limit or DeadLetterLimit()
         self._dead_letter_topic = dead_letter
-        self._outside = Clock(time.monotonic, time.sleep, random.random)
+        self._clock = Clock(time.monotonic, time.sleep, random.random)
         self._stop = threading.Event()
         self._state = ProcessState()
 
@@ -312,7 +312,7 @@ class Consumer:
                 self.counters,
                 max_size=max_size,
                 wait=wait,
-                clock=self._outside.clock,
+                clock=self._clock.now,
                 stopping=self._stop.is_set,
             )
         finally:
@@ -321,9 +321,7 @@ class Consumer:
             session.close()
 
     def _source(self) -> GroupMember:
-        return GroupMember(
-            self._settings, self.topics, self.counters, self._commit_timeout, self._outside.clock
-        )
+        return GroupMember(self._settings, self.topics, self.counters, self._commit_timeout, self._clock.now)
 
     def _reader(self, routes: Routes) -> EventReader:
         return EventReader(routes, self._naming, self.counters)
@@ -341,12 +339,12 @@ class Consumer:
             copies = DeadLetterTopic(self._settings, self._dead_letter_topic, str(self._settings["group.id"]))
         letters = DeadLetters(name, table, DeadLetterLimiter(self._limit), copies)
         window = functools.partial(retention.window_start, table=table)
-        counters, outside = self.counters, self._outside
+        counters, clock = self.counters, self._clock
         routes = self._traced_routes()
         reader = self._reader(routes)
         stores = Stores(self._claims(database, reader), letters, Parked(name, table), window)
         transaction = EventTransaction(session, stores, reader, counters)
-        unparker = Unparker(session, stores, routes, counters, self._loop_settings.retry, outside.chance)
+        unparker = Unparker(session, stores, routes, counters, self._loop_settings.retry, clock.random)
         return Loop(
             source,
             session,
@@ -356,7 +354,7 @@ class Consumer:
             self._loop_settings,
             counters,
             self._state,
-            outside,
+            clock,
         )
 
     def _traced_routes(self) -> Routes:
@@ -384,7 +382,7 @@ class Consumer:
     def watched(self) -> MonitoredConsumer:
         """What `health.serving` shows of this consumer."""
         limit = 3 * self._loop_settings.budget
-        return MonitoredConsumer(self.name, self.counters, self._state, limit, self._outside.clock)
+        return MonitoredConsumer(self.name, self.counters, self._state, limit, self._clock.now)
 
     def window(self, keep: timedelta | None = None) -> timedelta | None:
         """Derive from the topics how long the inbox must remember; None: for ever.

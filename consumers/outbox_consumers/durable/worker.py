@@ -75,7 +75,7 @@ class JobWorker:
         self._session = WorkerSession(database)
         self._queue = Queue(database.consumer, database.table, settings.keep)
         self._hand = JobsInProgress()
-        self.pulse = LeaseRenewal(database, settings.lease, self._hand, self._queue, counters, outside.clock)
+        self.pulse = LeaseRenewal(database, settings.lease, self._hand, self._queue, counters, outside.now)
         self._register = job_tables.compose("durable_register", database.table)
         self._leave = job_tables.compose("durable_leave", database.table)
         self._worker = self._former = 0  # the latter until it is known to be removed
@@ -120,13 +120,13 @@ class JobWorker:
         if not jobs:
             self.pulse.wait(POLL_SECONDS)
             return
-        begun = self._outside.clock()
+        begun = self._outside.now()
         self._hand.hold(jobs)
         while not stopping() and self.pulse.held() and (job := self._hand.next()) is not None:
             self._work(job)
         self._flush()
         self._give_back(self._hand.release())
-        self._adapt(len(jobs), self._outside.clock() - begun)
+        self._adapt(len(jobs), self._outside.now() - begun)
 
     def _enter(self) -> None:
         """Register, unless that is done and still holds for this connection."""
@@ -200,19 +200,19 @@ class JobWorker:
     @contextmanager
     def _at_work(self, job: Leased, route: JobRoute) -> Iterator[LazyConnection]:
         """Let the other thread know what is at work, and learn how long such jobs take."""
-        conn, begun = self._session.connection(), self._outside.clock()
+        conn, begun = self._session.connection(), self._outside.now()
         self._hand.begin(Running(job, begun, route.timeout, route.max_attempts))
         try:
             yield conn
         finally:
             self._hand.end()
-            route.took(self._outside.clock() - begun)
+            route.took(self._outside.now() - begun)
 
     def _together(self, job: Leased, route: JobRoute) -> None:
         """Call a quick handler in the transaction of others. When it fails, each is called again alone."""
         self._flush_handled()
         if not self._group:
-            self._since = self._outside.clock()
+            self._since = self._outside.now()
         self._group.append(job)
         failed = True
         try:
@@ -228,7 +228,7 @@ class JobWorker:
             raise
         if failed:
             self._redo()
-        elif self._outside.clock() - self._since > GROUP_SECONDS:
+        elif self._outside.now() - self._since > GROUP_SECONDS:
             self._flush_group()
 
     def _flush(self) -> None:
@@ -270,7 +270,7 @@ class JobWorker:
         self._note_fenced(len(jobs) - done)
 
     def _note_handled(self, job: Leased) -> None:
-        now = self._outside.clock()
+        now = self._outside.now()
         if self._noted == 0:
             self._since = now
         self._noted += 1
@@ -325,7 +325,7 @@ class JobWorker:
         if is_transient(error):
             self._counters.transient += 1
             log.warning("%r: %s; again soon", job.event, describe(error), extra=about(job.event))
-            self._give_back([job], TRANSIENT.delay(1, self._outside.chance()))
+            self._give_back([job], TRANSIENT.delay(1, self._outside.random()))
             return
         self._counters.failed += 1
         attempts = job.attempts + 1
@@ -333,7 +333,7 @@ class JobWorker:
         if isinstance(error, Reject) or attempts >= route.max_attempts:
             self._settle(job, lambda conn: self._bury(conn, job, attempts, text))
             return
-        delay = self._settings.retry.delay(attempts, self._outside.chance())
+        delay = self._settings.retry.delay(attempts, self._outside.random())
         log.error(
             "%r failed, attempt %d, again in %.1f s: %s", job.event, attempts, delay, text,
             exc_info=error if attempts == 1 else None, extra=about(job.event, attempts),
@@ -393,6 +393,6 @@ class JobWorker:
 
     def _wait_for_database(self, error: Exception) -> None:
         self._outages += 1
-        delay = TRANSIENT.delay(self._outages, self._outside.chance())
+        delay = TRANSIENT.delay(self._outages, self._outside.random())
         log.warning("no database connection, again in %.1f s: %s", delay, " ".join(str(error).split()))
         self.pulse.wait(delay)

@@ -74,7 +74,7 @@ class Loop:
         settings: LoopSettings,
         counters: ConsumerCounters,
         state: ProcessState,
-        outside: Clock,
+        clock: Clock,
     ) -> None:
         self._source = source
         self._session = session
@@ -84,11 +84,11 @@ class Loop:
         self._settings = settings
         self._counters = counters
         self._state = state
-        self._outside = outside
+        self._clock = clock
         self._backlog = Backlog()
-        self._outage = Outage(session, counters, outside)
+        self._outage = Outage(session, counters, clock)
         self._one_by_one = OneByOne(
-            session, transaction, crashes, self._backlog, self._outage, settings.retry, counters, outside
+            session, transaction, crashes, self._backlog, self._outage, settings.retry, counters, clock
         )
         self._size = settings.batch_size  # shrinks while batches exceed the budget
         self._pipeline_failures = 0
@@ -121,7 +121,7 @@ class Loop:
             except _DATABASE as error:
                 if not self._outage.explains(error):
                     raise
-                self._outside.sleep(max(0.0, self._outage.note_failure(error) - self._outside.clock()))
+                self._clock.sleep(max(0.0, self._outage.note_failure(error) - self._clock.now()))
 
     def _leave(self) -> None:
         if self._session.usable():
@@ -130,11 +130,11 @@ class Loop:
 
     def run_once(self, longest_wait: float = POLL_SECONDS) -> None:
         """Fetch once, apply what came, and retry what is due."""
-        now = self._outside.clock()
+        now = self._clock.now()
         busy = self._more_parked and not self._outage.waiting()
         wait = 0.0 if busy else self._backlog.seconds_until_due(now, longest_wait)
         messages = self._source.fetch(self._size, wait)
-        self._state.polled_at = self._outside.clock()
+        self._state.polled_at = self._clock.now()
         gone = self._source.changed_partitions()
         if gone:
             self._transaction.expect_duplicates()
@@ -151,7 +151,7 @@ class Loop:
 
     def _late_after(self, seconds: float) -> Late:
         """Say from when on nothing new is begun in a turn: its time is up, or the consumer is to stop."""
-        clock, end, stopping = self._outside.clock, self._outside.clock() + seconds, self._stopping
+        clock, end, stopping = self._clock.now, self._clock.now() + seconds, self._stopping
         return lambda: clock() > end or stopping()
 
     def _apply(self, messages: list[Message], late: Late) -> None:
@@ -164,7 +164,7 @@ class Loop:
             if failure is None or not is_transient(failure) or self._outage.explains(failure):
                 break
             self._counters.transient += 1
-            self._outside.sleep(0.05 * (retry + self._outside.chance()))
+            self._clock.sleep(0.05 * (retry + self._clock.random()))
             failure = self._apply_batch(messages, late)
         if failure is None:
             return
@@ -218,7 +218,7 @@ class Loop:
         cut = next(i for i, message in enumerate(messages) if message is events[done].message)
         self._transaction.count_skipped(messages[:cut], cut - done)
         self._store(messages[:cut])
-        self._backlog.hold_each(messages[cut:], self._outside.clock())
+        self._backlog.hold_each(messages[cut:], self._clock.now())
         if self._stopping():
             return
         self._size = max(1, done)
@@ -252,7 +252,7 @@ class Loop:
             if not half:
                 continue
             if late() or self._outage.waiting():
-                self._backlog.hold_each(half, self._outside.clock())
+                self._backlog.hold_each(half, self._clock.now())
                 continue
             failure = self._apply_batch(half, late)
             if failure is not None and self._outage.explains(failure):
@@ -262,7 +262,7 @@ class Loop:
 
     def _apply_one_by_one(self, messages: list[Message], late: Late) -> None:
         for at, message in enumerate(messages):
-            now = self._outside.clock()
+            now = self._clock.now()
             if late() or self._outage.waiting():
                 self._backlog.hold_each(self._backlog.hold_or_return(messages[at:]), now)
                 return
@@ -276,7 +276,7 @@ class Loop:
 
         However many are due, and fail again at once, records go on to be fetched in between.
         """
-        clock = self._outside.clock
+        clock = self._clock.now
         if clock() < self._unpark_at or self._outage.waiting():
             return
         late, more = self._late_after(min(UNPARK_SECONDS, self._settings.budget)), True
@@ -301,7 +301,7 @@ class Loop:
 
     def _retry(self, late: Late) -> None:
         """Try held partitions whose time has come: the first event alone, then the others together."""
-        for partition in self._backlog.due(self._outside.clock()):
+        for partition in self._backlog.due(self._clock.now()):
             if late():
                 return
             self._retry_partition(partition, late)
@@ -325,7 +325,7 @@ class Loop:
         batch, later = messages[: self._size], messages[self._size :]
         self._apply(batch, late)
         if later:
-            self._backlog.hold(later, self._outside.clock())
+            self._backlog.hold(later, self._clock.now())
 
     def _hold_for_outage(self, messages: list[Message], error: Exception) -> None:
         self._transaction.expect_duplicates()

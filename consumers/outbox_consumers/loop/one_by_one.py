@@ -34,7 +34,7 @@ class OneByOne:
         outage: Outage,
         strategy: RetryStrategy,
         counters: ConsumerCounters,
-        outside: Clock,
+        clock: Clock,
     ) -> None:
         self._session = session
         self._transaction = transaction
@@ -43,7 +43,7 @@ class OneByOne:
         self._outage = outage
         self._strategy = strategy
         self._counters = counters
-        self._outside = outside
+        self._clock = clock
 
     def apply(self, message: Message, history: FailureHistory) -> bool:
         """Apply one record and say True when its offset may be stored; when it fails, hold it."""
@@ -94,11 +94,11 @@ class OneByOne:
         if is_transient(error):
             self._counters.transient += 1
             history = FailureHistory(history.attempts, history.setbacks + 1, since)
-            self._hold(event, error, history, TRANSIENT.delay(history.setbacks, self._outside.chance()))
+            self._hold(event, error, history, TRANSIENT.delay(history.setbacks, self._clock.random()))
             return False
         self._counters.failures += 1
         history = FailureHistory(history.attempts + 1, history.setbacks, since)
-        delay = self._strategy.delay(history.attempts, self._outside.chance())
+        delay = self._strategy.delay(history.attempts, self._clock.random())
         try:
             if self._put_aside(event, error, history, delay):
                 return True
@@ -133,7 +133,7 @@ class OneByOne:
             event, attempt, delay, _describe(error, event), extra=about(event, attempt),
             exc_info=_without_own_frames(error) if first else None,
         )  # fmt: skip
-        self._backlog.hold([event.message], self._outside.clock() + delay, history)
+        self._backlog.hold([event.message], self._clock.now() + delay, history)
 
 
 def _without_own_frames(error: Exception) -> Exception:

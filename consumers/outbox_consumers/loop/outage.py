@@ -17,18 +17,18 @@ log = logging.getLogger("outbox_consumers")
 class Clock:
     """Time and chance, so that tests can have their own."""
 
-    clock: Callable[[], float]  # monotonic
+    now: Callable[[], float]  # monotonic, in seconds
     sleep: Callable[[float], None]
-    chance: Callable[[], float]  # in [0, 1)
+    random: Callable[[], float]  # in [0, 1)
 
 
 class Outage:
     """The outage of the database, from the first error to the first success."""
 
-    def __init__(self, session: ConsumerSession, counters: ConsumerCounters, outside: Clock) -> None:
+    def __init__(self, session: ConsumerSession, counters: ConsumerCounters, clock: Clock) -> None:
         self._session = session
         self._counters = counters
-        self._outside = outside
+        self._clock = clock
         self._tries = 0
         self.retry_at = 0.0
 
@@ -38,7 +38,7 @@ class Outage:
 
     def waiting(self) -> bool:
         """Say whether it is too early for the next try."""
-        return self._outside.clock() < self.retry_at
+        return self._clock.now() < self.retry_at
 
     def explains(self, error: Exception) -> bool:
         """Say whether the error means that no event can succeed, since the connection is gone."""
@@ -48,8 +48,8 @@ class Outage:
         """Note a failed try and say when the next one is due (monotonic clock)."""
         self._counters.transient += 1
         self._tries += 1
-        delay = TRANSIENT.delay(self._tries, self._outside.chance())
-        self.retry_at = self._outside.clock() + delay
+        delay = TRANSIENT.delay(self._tries, self._clock.random())
+        self.retry_at = self._clock.now() + delay
         log.warning("no database connection, again in %.1f s: %s", delay, " ".join(str(error).split()))
         return self.retry_at
 
