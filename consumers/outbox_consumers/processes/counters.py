@@ -31,8 +31,8 @@ class ConsumerCounters:
     evictions: int = 0  # max.poll.interval.ms exceeded
 
     def __str__(self) -> str:
-        told = [f"{name} {count}" for name, count in self.document().items() if count]
-        return ", ".join(told) or "nothing done"
+        parts = [f"{name} {count}" for name, count in self.document().items() if count]
+        return ", ".join(parts) or "nothing done"
 
     def document(self) -> dict[str, int]:
         """Give the counters by name, for JSON and metrics."""

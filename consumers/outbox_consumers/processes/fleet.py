@@ -32,10 +32,10 @@ log = logging.getLogger("outbox_consumers")
 
 Address: TypeAlias = tuple[str, int]  # where health and metrics are served: host and port
 
-LOOK_SECONDS: Final = 0.5
-STOP_AGAIN_SECONDS: Final = 0.2
-FIRST_PAUSE: Final = 0.2
-LONGEST_PAUSE: Final = 30.0
+CHECK_SECONDS: Final = 0.5
+STOP_CHECK_SECONDS: Final = 0.2
+MIN_RESTART_PAUSE: Final = 0.2
+MAX_RESTART_PAUSE: Final = 30.0
 HEALTHY_SECONDS: Final = 60.0
 
 
@@ -57,15 +57,15 @@ class _Member:
     listen: Address | None
     name: str = ""
     process: ForkProcess | None = None
-    word: Connection | None = None  # what the process says before it gives up
-    deaths: int = 0
+    failures: Connection | None = None  # on which the process says why it cannot work
+    crashes: int = 0
     started: float = 0.0
-    pause: float = FIRST_PAUSE
-    again_at: float = 0.0
+    pause: float = MIN_RESTART_PAUSE
+    restart_at: float = 0.0
 
 
 class Fleet:
-    """Some processes that fill their roles until the parent is told to stop.
+    """Some processes that fill their roles until the parent is asked to stop.
 
     Forks, so that roles may hold any functions; the parent must hold no connection and no Kafka client.
     A child whose parent is gone stops by itself. With `listen` the first role's health and metrics are
@@ -75,7 +75,7 @@ class Fleet:
     def __init__(
         self,
         roles: Mapping[str, Role],
-        gone: Callable[[str], None],
+        on_exit: Callable[[str], None],
         grace: float,
         listen: Address | None = None,
     ) -> None:
@@ -85,7 +85,7 @@ class Fleet:
             for number, (place, role) in enumerate(roles.items())
         ]
         self._run = run
-        self._gone = gone  # called with the name of a process that was killed or crashed
+        self._on_exit = on_exit  # called with the name of a process that was killed or crashed
         self._grace = grace
         self._fork = multiprocessing.get_context("fork")
         self._count = 0
@@ -100,25 +100,25 @@ class Fleet:
             try:
                 while not stop.is_set():
                     self._start_missing()
-                    self._look()
+                    self._wait_for_exit()
             finally:
-                self._drain()
+                self._stop_all()
 
     def _start_missing(self) -> None:
         now = time.monotonic()
         for member in self._members:
-            if member.process is None and now >= member.again_at:
+            if member.process is None and now >= member.restart_at:
                 self._count += 1
                 member.name = f"{self._run}/{member.place}.{self._count}"
-                member.word, word = self._fork.Pipe(duplex=False)
+                member.failures, failures = self._fork.Pipe(duplex=False)
                 member.process = self._fork.Process(
                     target=_child,
-                    args=(member.role, member.name, member.listen, os.getpid(), word),
+                    args=(member.role, member.name, member.listen, os.getpid(), failures),
                     name=member.place,
                 )
                 self._start(member.process)
                 member.started = now
-                word.close()
+                failures.close()
 
     def _start(self, process: ForkProcess) -> None:
         """Fork, with the signals to stop blocked until the child has handlers of its own.
@@ -132,28 +132,30 @@ class Fleet:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def _look(self) -> None:
+    def _wait_for_exit(self) -> None:
         """Wait for a process to end, and see to those that did."""
         alive = [member.process.sentinel for member in self._members if member.process is not None]
-        connection.wait(alive, LOOK_SECONDS)
+        connection.wait(alive, CHECK_SECONDS)
         for member in self._members:
             if member.process is not None and member.process.exitcode is not None:
-                self._bury(member, member.process.exitcode)
+                self._handle_exit(member, member.process.exitcode)
 
-    def _bury(self, member: _Member, code: int) -> None:
-        reason, passes = self._last_word(member)
+    def _handle_exit(self, member: _Member, code: int) -> None:
+        reason, temporary = self._exit_reason(member)
         member.process = None
-        if reason and not (passes and member.deaths):
+        if reason and not (temporary and member.crashes):
             raise Failed(f"{member.place} cannot work: {reason}")
-        member.deaths += 1
-        self._tell(member.name)
+        member.crashes += 1
+        self._report_exit(member.name)
         lived = time.monotonic() - member.started
-        member.pause = FIRST_PAUSE if lived > HEALTHY_SECONDS else min(LONGEST_PAUSE, 2 * member.pause)
-        member.again_at = time.monotonic() + member.pause
-        manner = f"cannot work: {reason}" if reason else f"ended with {_manner(code)}"
-        log.error("%s %s; again in %.1f s", member.name, manner, member.pause)
+        member.pause = (
+            MIN_RESTART_PAUSE if lived > HEALTHY_SECONDS else min(MAX_RESTART_PAUSE, 2 * member.pause)
+        )
+        member.restart_at = time.monotonic() + member.pause
+        outcome = f"cannot work: {reason}" if reason else f"ended with {_describe_exit_code(code)}"
+        log.error("%s %s; again in %.1f s", member.name, outcome, member.pause)
 
-    def _drain(self) -> None:
+    def _stop_all(self) -> None:
         """Ask all to finish what they are at; end those that take longer than the grace."""
         processes = [(member, member.process) for member in self._members if member.process is not None]
         for _, process in processes:
@@ -166,25 +168,25 @@ class Fleet:
                 process.kill()
                 process.join()
             if process.exitcode != 0:
-                self._tell(member.name)
+                self._report_exit(member.name)
 
-    def _tell(self, name: str) -> None:
+    def _report_exit(self, name: str) -> None:
         try:
-            self._gone(name)
+            self._on_exit(name)
         except Exception as error:
             log.warning("%s: its lease runs out by itself: %s", name, " ".join(str(error).split()))
 
-    def _last_word(self, member: _Member) -> tuple[str, bool]:
+    def _exit_reason(self, member: _Member) -> tuple[str, bool]:
         """Give the reason for which a process gave up, if it said one, and whether it may pass."""
-        word, member.word = member.word, None
-        if word is None:
+        failures, member.failures = member.failures, None
+        if failures is None:
             return "", False
-        with word:
+        with failures:
             try:
-                reason, passes = word.recv() if word.poll() else ("", False)
+                reason, temporary = failures.recv() if failures.poll() else ("", False)
             except (EOFError, OSError):
                 return "", False
-        return str(reason), bool(passes)
+        return str(reason), bool(temporary)
 
 
 def fill(role: Role, name: str, listen: Address | None) -> None:
@@ -193,35 +195,35 @@ def fill(role: Role, name: str, listen: Address | None) -> None:
         role.run(name)
 
 
-def _child(role: Role, name: str, listen: Address | None, parent: int, word: Connection) -> None:
+def _child(role: Role, name: str, listen: Address | None, parent: int, failures: Connection) -> None:
     """Fill a role in a process of its own; say why when that is not possible."""
     trace_crashes()
     random.seed()  # else all children of one parent would draw the same delays
-    told = threading.Event()
+    stop_requested = threading.Event()
 
     def stopping() -> bool:
-        return told.is_set() or os.getppid() != parent
+        return stop_requested.is_set() or os.getppid() != parent
 
-    threading.Thread(target=_stop_when, args=(stopping, role.stop), daemon=True).start()
-    with Stopping(told.set):
+    threading.Thread(target=_stop_when_requested, args=(stopping, role.stop), daemon=True).start()
+    with Stopping(stop_requested.set):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # blocked by the parent's `_start`
         try:
             fill(role, name, listen)
         except OutboxError as error:
             with suppress(OSError):  # the parent is gone
-                word.send((str(error), isinstance(error, Unreachable | ReadOnlyDatabase)))
+                failures.send((str(error), isinstance(error, Unreachable | ReadOnlyDatabase)))
             raise SystemExit(int(error.exit_code)) from None
 
 
-def _stop_when(stopping: Callable[[], bool], stop: Callable[[], None]) -> None:
+def _stop_when_requested(stopping: Callable[[], bool], stop: Callable[[], None]) -> None:
     """Pass the word on, again and again: it may come before anybody listens."""
     while True:
-        time.sleep(STOP_AGAIN_SECONDS)
+        time.sleep(STOP_CHECK_SECONDS)
         if stopping():
             stop()
 
 
-def _manner(code: int) -> str:
+def _describe_exit_code(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -15,7 +15,7 @@ from outbox_consumers.processes import fleet
 from outbox_consumers.errors import Failed, ReadOnlyDatabase, Unreachable
 
 folder, ends = Path(sys.argv[1]), sys.argv[2].split(",")
-fleet.LONGEST_PAUSE = 0.02
+fleet.MAX_RESTART_PAUSE = 0.02
 told = threading.Event()
 
 def died(name):
