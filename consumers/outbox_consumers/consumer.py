@@ -348,6 +348,7 @@ class Consumer:
         return Loop(
             source,
             session,
+            reader,
             transaction,
             unparker,
             crashes,

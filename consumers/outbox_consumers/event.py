@@ -54,12 +54,13 @@ class Event:
     when its producer sends it twice.
     """
 
-    __slots__ = ("_attempt", "_data", "_raw_type", "_route", "id_text", "message", "packed_id")
+    __slots__ = ("_attempt", "_data", "_place", "_raw_type", "_route", "id_text", "message", "packed_id")
 
     message: Message
     packed_id: bytes
     id_text: bytes  # of an id that is no UUID; a consumer sets it for no other event
     _attempt: int
+    _place: int  # of its record in the RecordBatch that it was read with
     _raw_type: bytes | None  # not set where the type stands in the usual header
     _data: Any
     _route: Any  # the consumer's own: the handler it has chosen

@@ -35,6 +35,22 @@ _LONGEST_NAME: Final = 80
 _LONGEST_NUMBER: Final = 20  # digits; more are no number of a sequence
 
 
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """Records in the order in which Kafka delivered them, and the events of those that have a handler.
+
+    Each event knows the place of its record (`Event._place`), so nothing has to be searched for when a
+    batch is cut short.
+    """
+
+    records: Sequence[Message]
+    events: Sequence[Event]
+
+    def before(self, place: int) -> RecordBatch:
+        """Return the part of the batch in front of a place."""
+        return RecordBatch(self.records[:place], [event for event in self.events if event._place < place])
+
+
 @dataclass(slots=True)
 class RecordsSeen:
     """What a consumer has met since it started. `derived`: an id that is no UUID."""
@@ -60,8 +76,8 @@ class EventReader:
         """Note below which ids the inbox is empty."""
         self._window = max(window, _ABOVE_NIL)
 
-    def read(self, messages: Sequence[Message]) -> list[Event]:
-        """Make events of the records that have a handler, in order.
+    def read(self, messages: Sequence[Message]) -> RecordBatch:
+        """Make events of the records that have a handler.
 
         Raises UntypedRecords when none of the records so far has had a type.
         """
@@ -69,7 +85,7 @@ class EventReader:
         usual_type = TYPE_HEADER if self._naming.is_usual else None
         events: list[Event] = []
         untyped: Message | None = None
-        for message in messages:
+        for place, message in enumerate(messages):
             try:
                 headers = ask_headers(message)
             except HEADER_ERRORS:
@@ -82,6 +98,7 @@ class EventReader:
                 if route is not None and first == ID_HEADER and text.__class__ is bytes and len(text) == 36:
                     event = new(Event)
                     event.message = message
+                    event._place = place
                     event.packed_id = packed = packed_uuid(text)
                     event._route = route
                     if packed >= window:
@@ -91,10 +108,10 @@ class EventReader:
                         if self._keep_stale(event):
                             events.append(event)
                         continue
-            untyped = self._read_foreign(message, events) or untyped
+            untyped = self._read_foreign(message, place, events) or untyped
         if not self.seen.typed:
             self._require_types(events, untyped)
-        return events
+        return RecordBatch(messages, events)
 
     def event(self, message: Message) -> Event:
         """Make the event of any record, whatever its type, and note what is odd about its id."""
@@ -107,13 +124,13 @@ class EventReader:
             self._note_missing_id(event)
         return event
 
-    def count_skipped(self, messages: Sequence[Message], count: int) -> None:
-        """Count records that are done without a handler: `count` of these, those without a type apart."""
-        untyped = 0
-        if count and self.seen.untyped_topics and self._routes.untyped is None:
-            untyped = sum(self._is_untyped(message) for message in messages)
+    def count_skipped(self, batch: RecordBatch) -> None:
+        """Count the records of a finished batch that have no handler, separately those without a type."""
+        skipped, untyped = len(batch.records) - len(batch.events), 0
+        if skipped and self.seen.untyped_topics and self._routes.untyped is None:
+            untyped = sum(self._is_untyped(message) for message in batch.records)
         self._counters.untyped += untyped
-        self._counters.skipped += count - untyped
+        self._counters.skipped += skipped - untyped
 
     def _is_untyped(self, message: Message) -> bool:
         headers = read_headers(message)
@@ -129,7 +146,7 @@ class EventReader:
         event._route = self._routes.stale
         return True
 
-    def _read_foreign(self, message: Message, events: list[Event]) -> Message | None:
+    def _read_foreign(self, message: Message, place: int, events: list[Event]) -> Message | None:
         """Read a record that is not laid out as the outbox does it, or has no handler.
 
         Gives it back when it has no type and that may mean that no record has.
@@ -145,6 +162,7 @@ class EventReader:
             route = self._routes.untyped
         if route is not None:
             event = self.event(message)
+            event._place = place
             event._route = route
             if event.packed_id >= self._window or self._keep_stale(event):
                 events.append(event)

@@ -24,12 +24,12 @@ import psycopg
 from confluent_kafka import Message
 
 from outbox_consumers.errors import InboxUnusable, NotDelivered, ReadOnlyDatabase, Stopped
-from outbox_consumers.event import Event
 from outbox_consumers.failures.dead_letter import NO_FAILURES
 from outbox_consumers.failures.process_crashes import CrashedTooOften, ProcessCrashes
 from outbox_consumers.handlers.retry import RetryStrategy, is_transient
 from outbox_consumers.handlers.session import ConsumerSession
 from outbox_consumers.loop.backlog import Backlog
+from outbox_consumers.loop.event_reader import EventReader, RecordBatch
 from outbox_consumers.loop.group_member import GroupMember, Partition, partition_of
 from outbox_consumers.loop.one_by_one import OneByOne
 from outbox_consumers.loop.outage import Clock, Outage
@@ -68,6 +68,7 @@ class Loop:
         self,
         source: GroupMember,
         session: ConsumerSession,
+        reader: EventReader,
         transaction: EventTransaction,
         unparker: Unparker,
         crashes: ProcessCrashes,
@@ -78,6 +79,7 @@ class Loop:
     ) -> None:
         self._source = source
         self._session = session
+        self._reader = reader
         self._transaction = transaction
         self._unparker = unparker
         self._crashes = crashes
@@ -88,7 +90,15 @@ class Loop:
         self._backlog = Backlog()
         self._outage = Outage(session, counters, clock)
         self._one_by_one = OneByOne(
-            session, transaction, crashes, self._backlog, self._outage, settings.retry, counters, clock
+            session,
+            reader,
+            transaction,
+            crashes,
+            self._backlog,
+            self._outage,
+            settings.retry,
+            counters,
+            clock,
         )
         self._size = settings.batch_size  # shrinks while batches exceed the budget
         self._pipeline_failures = 0
@@ -175,56 +185,52 @@ class Loop:
 
     def _apply_batch(self, messages: Sequence[Message], late: Late) -> Exception | None:
         """Apply records in one transaction and store their offsets, or say why not."""
-        events = self._transaction.read(messages)
-        if events:
-            return self._apply_unless_suspect(messages, events, late)
-        self._transaction.count_skipped(messages, len(messages))
+        batch = self._reader.read(messages)
+        if batch.events:
+            return self._apply_unless_suspect(batch, late)
+        self._reader.count_skipped(batch)
         self._store(messages)
         return None
 
-    def _apply_unless_suspect(
-        self, messages: Sequence[Message], events: Sequence[Event], late: Late
-    ) -> Exception | None:
+    def _apply_unless_suspect(self, batch: RecordBatch, late: Late) -> Exception | None:
         """Apply a batch, but one by one when a process has died and any of them could be the cause."""
         if self._crashes.suspects:
             try:
-                if self._crashes.not_handled(self._session.connection(), events):
+                if self._crashes.not_handled(self._session.connection(), batch.events):
                     return CrashedTooOften("a process died, each event is tried alone")
             except _DATABASE as error:
                 return error
-        return self._commit_batch(messages, events, late)
+        return self._commit_batch(batch, late)
 
-    def _commit_batch(
-        self, messages: Sequence[Message], events: Sequence[Event], late: Late
-    ) -> Exception | None:
+    def _commit_batch(self, batch: RecordBatch, late: Late) -> Exception | None:
         """Apply and store a batch, or say why not."""
         try:
-            done = self._transaction.apply_batch(events, late)
+            cut = self._transaction.apply_batch(batch.events, late)
         except (InboxUnusable, Stopped):
             raise
         except Exception as error:
             return error
-        self._finish_batch(messages, events, done)
+        self._finish_batch(batch, cut)
         return None
 
-    def _finish_batch(self, messages: Sequence[Message], events: Sequence[Event], done: int) -> None:
+    def _finish_batch(self, batch: RecordBatch, cut: int | None) -> None:
         self._outage.end()
-        if done == len(events):
-            self._transaction.count_skipped(messages, len(messages) - len(events))
-            self._store(messages)
+        if cut is None:
+            self._reader.count_skipped(batch)
+            self._store(batch.records)
             self._size = min(self._settings.batch_size, self._size * 2)
             return
         # The budget or a stop cut the batch short. What follows the cut waits in order, due at once.
-        cut = next(i for i, message in enumerate(messages) if message is events[done].message)
-        self._transaction.count_skipped(messages[:cut], cut - done)
-        self._store(messages[:cut])
-        self._backlog.hold_each(messages[cut:], self._clock.now())
+        done = batch.before(cut)
+        self._reader.count_skipped(done)
+        self._store(done.records)
+        self._backlog.hold_each(batch.records[cut:], self._clock.now())
         if self._stopping():
             return
-        self._size = max(1, done)
+        self._size = max(1, len(done.events))
         log.warning(
             "a batch of %d took longer than %.0f s; going on with %d",
-            len(events),
+            len(batch.events),
             self._settings.budget,
             self._size,
         )

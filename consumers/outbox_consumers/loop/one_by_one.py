@@ -15,6 +15,7 @@ from outbox_consumers.handlers.retry import TRANSIENT, RetryStrategy, is_transie
 from outbox_consumers.handlers.routes import Route
 from outbox_consumers.handlers.session import ConsumerSession
 from outbox_consumers.loop.backlog import Backlog
+from outbox_consumers.loop.event_reader import EventReader
 from outbox_consumers.loop.outage import Clock, Outage
 from outbox_consumers.loop.transaction import EventTransaction
 from outbox_consumers.processes.counters import ConsumerCounters
@@ -28,6 +29,7 @@ class OneByOne:
     def __init__(
         self,
         session: ConsumerSession,
+        reader: EventReader,
         transaction: EventTransaction,
         crashes: ProcessCrashes,
         backlog: Backlog,
@@ -37,6 +39,7 @@ class OneByOne:
         clock: Clock,
     ) -> None:
         self._session = session
+        self._reader = reader
         self._transaction = transaction
         self._crashes = crashes
         self._backlog = backlog
@@ -47,14 +50,13 @@ class OneByOne:
 
     def apply(self, message: Message, history: FailureHistory) -> bool:
         """Apply one record and say True when its offset may be stored; when it fails, hold it."""
-        events = self._transaction.read([message])
-        if events:
-            events[0]._attempt = history.attempts + 1
-            failure = self._try(events[0], history)
-            if failure is not None and not self._given_up(events[0], failure, history):
+        batch = self._reader.read([message])
+        for event in batch.events:
+            event._attempt = history.attempts + 1
+            failure = self._try(event, history)
+            if failure is not None and not self._given_up(event, failure, history):
                 return False
-        else:
-            self._transaction.count_skipped([message], 1)
+        self._reader.count_skipped(batch)
         self._outage.end()
         return True
 

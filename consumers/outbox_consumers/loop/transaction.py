@@ -10,7 +10,6 @@ from enum import Enum, auto
 from typing import Any
 
 import psycopg
-from confluent_kafka import Message
 
 from outbox_consumers.errors import Reject, Skip, TransactionEndedByHandler
 from outbox_consumers.event import Event, about
@@ -70,19 +69,12 @@ class EventTransaction:
         """Read what the inbox has forgotten."""
         self._reader.forget_below(self._stores.window(self._session.connection()))
 
-    def read(self, messages: Sequence[Message]) -> list[Event]:
-        """Make events of the records that have a handler, in order. Raises UntypedRecords."""
-        return self._reader.read(messages)
+    def apply_batch(self, events: Sequence[Event], late: Callable[[], bool]) -> int | None:
+        """Apply the events of a RecordBatch in one transaction. Return None when all of them are done.
 
-    def count_skipped(self, messages: Sequence[Message], count: int) -> None:
-        """Count records that are done without an event of theirs: `count` of these."""
-        self._reader.count_skipped(messages, count)
-
-    def apply_batch(self, events: Sequence[Event], late: Callable[[], bool]) -> int:
-        """Apply a batch in one transaction and say how many of its events, from the front, are done.
-
-        Fewer than all only when `late` said so between two handlers: what was done is committed,
-        the rest is unclaimed again. Raises whatever a handler or PostgreSQL raised; then nothing is done.
+        When `late` becomes true between two handlers, commit what is done, release the claims of the rest
+        and return the place of the first record that is not done. Raises whatever a handler or PostgreSQL
+        raised; then nothing is done.
         """
         counters = self._counters
         with _rollback_on_error(self._session):
@@ -90,14 +82,15 @@ class EventTransaction:
             fresh = self._claim(cursor, events)
             free, waiting = self._parked.split(fresh)
             handled = self._handle(cursor, free, late)
-            cut = _position(events, free[handled]) if handled < len(free) else len(events)
+            cut = free[handled]._place if handled < len(free) else None
             if waiting:
-                waiting = self._park_behind(cursor, events, waiting, cut)
+                waiting = self._park_behind(cursor, waiting, cut)
             self._session.commit()
+        done = len(events) if cut is None else sum(event._place < cut for event in events)
         counters.batches += 1
         counters.processed += handled
         counters.parked += len(waiting)
-        counters.duplicates += cut - handled - len(waiting)
+        counters.duplicates += done - handled - len(waiting)
         self._dead_letters.limiter.note_handled(handled)
         return cut
 
@@ -201,10 +194,10 @@ class EventTransaction:
         return progress.done
 
     def _park_behind(
-        self, cursor: psycopg.Cursor[Any], events: Sequence[Event], waiting: Sequence[Event], cut: int
+        self, cursor: psycopg.Cursor[Any], waiting: Sequence[Event], cut: int | None
     ) -> Sequence[Event]:
-        """Park events behind those of their aggregate, as far as the batch was done."""
-        done = [event for event in waiting if _position(events, event) < cut]
+        """Park the events whose aggregate has parked ones; release the claims of those behind the cut."""
+        done = [event for event in waiting if cut is None or event._place < cut]
         left = waiting[len(done) :]
         for event in done:
             self._parked.park(cursor, event)
@@ -287,10 +280,6 @@ def _rollback_on_error(session: ConsumerSession) -> Iterator[None]:
     except BaseException:
         session.rollback()
         raise
-
-
-def _position(events: Sequence[Event], wanted: Event) -> int:
-    return next(i for i, event in enumerate(events) if event is wanted)
 
 
 def _end_of_run(events: Sequence[Event], start: int, limit: int) -> int:
