@@ -337,7 +337,7 @@ class Consumer:
         copies = None
         if self._dead_letter_topic:
             copies = DeadLetterTopic(self._settings, self._dead_letter_topic, str(self._settings["group.id"]))
-        letters = DeadLetters(name, table, DeadLetterLimiter(self._limit), copies)
+        letters = DeadLetters(name, table, DeadLetterLimiter(self._limit), copies, self.counters)
         window = functools.partial(retention.window_start, table=table)
         counters, clock = self.counters, self._clock
         routes = self._traced_routes()

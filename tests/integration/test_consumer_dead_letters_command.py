@@ -17,6 +17,7 @@ from outbox_consumers.failures.dead_letter import (
     FailureHistory,
 )
 from outbox_consumers.inbox.claims import cursor_of
+from outbox_consumers.processes.counters import ConsumerCounters
 from outbox_pipeline.cli import main
 from waiting import until
 
@@ -51,7 +52,7 @@ def bury(bench: Bench, **event: Any) -> str:
     error = Reject(event.pop("error", "never"))
     made = Event(event.pop("type", "Placed"), {"n": 1}, id=uuid.uuid4(), **event)
     with bench.database.connect() as conn:
-        book = DeadLetters(consumer, "inbox", DeadLetterLimiter(DeadLetterLimit()), None)
+        book = DeadLetters(consumer, "inbox", DeadLetterLimiter(DeadLetterLimit()), None, ConsumerCounters())
         book.add(cursor_of(conn), made, FailureHistory(3), error)
     return str(made.id)
 

@@ -6,6 +6,7 @@ other. A redriven one goes back into the queue of its aggregate (see `parked`).
 
 from __future__ import annotations
 
+import logging
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +22,10 @@ from psycopg.types.json import Jsonb
 from outbox_connectors.record_headers import Headers
 from outbox_consumers import sql
 from outbox_consumers.errors import TooManyDeadLetters
-from outbox_consumers.event import Event
+from outbox_consumers.event import Event, about
+from outbox_consumers.processes.counters import ConsumerCounters
+
+log = logging.getLogger("outbox_consumers")
 
 MAX_ERROR_CHARACTERS: Final = 8192
 
@@ -105,9 +109,15 @@ class DeadLetters:
     """The dead letters of one consumer, as its own loop writes them."""
 
     def __init__(
-        self, consumer: str, table: str, limiter: DeadLetterLimiter, copies: DeadLetterCopy | None
+        self,
+        consumer: str,
+        table: str,
+        limiter: DeadLetterLimiter,
+        copies: DeadLetterCopy | None,
+        counters: ConsumerCounters,
     ) -> None:
-        self.limiter = limiter
+        self._limiter = limiter
+        self._counters = counters
         self._consumer = consumer
         self._copies = copies
         self._add = sql.compose("add_dead_letter", dead_letter=sql.dead_letter(table))
@@ -115,15 +125,27 @@ class DeadLetters:
     def add(
         self, cursor: psycopg.Cursor[Any], event: Event, history: FailureHistory, error: BaseException
     ) -> None:
-        """Keep an event, in the caller's transaction; its copy is safe before this returns.
+        """Write an event to the table, in the caller's transaction, and its copy to the topic if one is set.
 
-        Once that is committed, the caller tells the limiter. Raises TooManyDeadLetters instead of giving up
-        everything, NotDelivered when the copy is not safe.
+        The brokers have acknowledged the copy when this returns. The caller calls `note_added` after its
+        commit. Raises TooManyDeadLetters when the limit is exceeded, NotDelivered when the brokers do not
+        take the copy.
         """
-        self.limiter.check()
+        self._limiter.check()
         cursor.execute(self._add, row(self._consumer, event, history, describe(error)))
         if self._copies is not None:
             self._copies.send(event, history, error)
+
+    def note_added(self, event: Event, history: FailureHistory, error: BaseException) -> None:
+        """Count and log a dead letter. To be called once its transaction is committed."""
+        self._counters.dead_letters += 1
+        self._limiter.note_dead_letter()
+        extra = about(event, history.attempts)
+        log.error("dead letter %r after %d attempts: %s", event, history.attempts, error, extra=extra)
+
+    def note_handled(self, events: int) -> None:
+        """Count events that were handled, which the limit compares with the dead letters."""
+        self._limiter.note_handled(events)
 
 
 def row(consumer: str, event: Event, history: FailureHistory, error: str) -> dict[str, object]:

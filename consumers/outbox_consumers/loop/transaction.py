@@ -91,7 +91,7 @@ class EventTransaction:
         counters.processed += handled
         counters.parked += len(waiting)
         counters.duplicates += done - handled - len(waiting)
-        self._dead_letters.limiter.note_handled(handled)
+        self._dead_letters.note_handled(handled)
         return cut
 
     def apply_one(self, event: Event, history: FailureHistory) -> Outcome:
@@ -109,7 +109,7 @@ class EventTransaction:
             )
         counter = {Outcome.DUPLICATE: "duplicates", Outcome.PARKED: "parked"}.get(outcome, "processed")
         setattr(self._counters, counter, getattr(self._counters, counter) + 1)
-        self._dead_letters.limiter.note_handled(outcome is Outcome.PROCESSED)
+        self._dead_letters.note_handled(outcome is Outcome.PROCESSED)
         return outcome
 
     def add_dead_letter(self, event: Event, history: FailureHistory, error: BaseException) -> Outcome:
@@ -122,10 +122,7 @@ class EventTransaction:
                 self._dead_letters.add(cursor, event, history, error)
         if cursor is None:
             return Outcome.DUPLICATE
-        self._counters.dead_letters += 1
-        self._dead_letters.limiter.note_dead_letter()
-        extra = about(event, history.attempts)
-        log.error("dead letter %r after %d attempts: %s", event, history.attempts, error, extra=extra)
+        self._dead_letters.note_added(event, history, error)
         return Outcome.DEAD
 
     def park(self, event: Event, history: FailureHistory, error: BaseException, delay: float) -> Outcome:

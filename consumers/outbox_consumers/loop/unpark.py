@@ -68,7 +68,7 @@ class Unparker:
             return True
         self._counters.unparked += 1
         self._counters.processed += 1
-        self._stores.dead_letters.limiter.note_handled(1)
+        self._stores.dead_letters.note_handled(1)
         return True
 
     def _route(self, parked: ParkedEvent) -> Route:
@@ -108,6 +108,4 @@ class Unparker:
             self._session.rollback()
             raise
         if buried:
-            self._counters.dead_letters += 1
-            self._stores.dead_letters.limiter.note_dead_letter()
-            log.error("dead letter %r after %d attempts: %s", parked.event, attempts, error, extra=extra)
+            self._stores.dead_letters.note_added(parked.event, history, error)
