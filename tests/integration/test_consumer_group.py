@@ -283,5 +283,5 @@ def test_a_member_ends_without_its_broker(
             go_on.set()
             until(lambda: app.counters.processed == 1)
             app.stop()
-            until(lambda: "has to notice by itself" in caplog.text)
+            until(lambda: "leaves the group when its session times out" in caplog.text)
     bench.applied_once()

@@ -1,4 +1,4 @@
-"""For people: everything that was given up, dead letters of consumers and dead jobs of durable inboxes."""
+"""List, redrive and discard the dead letters of consumers and the dead jobs of durable inboxes together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JOB: Final = "job"
 
 
 def find(conn: psycopg.Connection[Any], wanted: DeadLetterFilter, table: str) -> list[dict[str, Any]]:
-    """Read what was given up, the oldest first; `kind` says whether it is an event or a job."""
+    """Read dead letters and dead jobs, oldest first; `kind` says whether it is an event or a job."""
     found = [{"kind": EVENT} | letter for letter in dead_letter.find(conn, wanted, table)]
     if not job_tables.missing(conn, table):
         found += [{"kind": JOB} | job for job in dead_jobs.find(conn, wanted, table)]
@@ -27,9 +27,9 @@ def find(conn: psycopg.Connection[Any], wanted: DeadLetterFilter, table: str) ->
 def redrive(
     conn: psycopg.Connection[Any], found: Sequence[dict[str, Any]], table: str, rate: float = 0
 ) -> None:
-    """Give these back to consumers and workers, which take them within about a second of the commit.
+    """Return these to consumers and workers, which take them within about a second of the commit.
 
-    `rate` is how many become due per second, 0 for all at once. In order per key.
+    `rate` is how many become due per second; 0 means all at once. The order per key is kept. Does not commit.
     """
     letters, jobs = _positions(found)
     if letters:
@@ -39,7 +39,7 @@ def redrive(
 
 
 def discard(conn: psycopg.Connection[Any], found: Sequence[dict[str, Any]], table: str) -> None:
-    """Forget these for good; their ids count as handled. Commits when the connection does."""
+    """Delete these permanently; their ids count as handled. Does not commit."""
     letters, jobs = _positions(found)
     if letters:
         dead_letter.discard(conn, letters, table)
@@ -48,6 +48,6 @@ def discard(conn: psycopg.Connection[Any], found: Sequence[dict[str, Any]], tabl
 
 
 def _positions(found: Sequence[dict[str, Any]]) -> tuple[list[int], list[int]]:
-    """Part letters from jobs."""
+    """Return the positions of the dead letters and of the dead jobs."""
     letters = [one["position"] for one in found if one["kind"] == EVENT]
     return letters, [one["position"] for one in found if one["kind"] == JOB]

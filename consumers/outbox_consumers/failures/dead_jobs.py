@@ -1,4 +1,4 @@
-"""For people: jobs that were given up. Look at them, let them be tried again, or forget them."""
+"""Dead jobs of a durable inbox: list, redrive and discard them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outbox_consumers.inbox.claims import cursor_of
 
 @dataclass(frozen=True, slots=True)
 class DeadJob:
-    """A job that was given up, its event as it came, and why."""
+    """A job that is not tried any more, with its unchanged event and its last error."""
 
     position: int
     event: Event
@@ -29,7 +29,7 @@ class DeadJob:
 
 
 def dead_job(found: dict[str, Any]) -> DeadJob:
-    """Make a dead job of its row."""
+    """Read a dead job from its row."""
     return DeadJob(
         found["position"],
         event_of(found),
@@ -41,21 +41,21 @@ def dead_job(found: dict[str, Any]) -> DeadJob:
 
 
 def find(conn: psycopg.Connection[Any], wanted: DeadLetterFilter, table: str) -> list[dict[str, Any]]:
-    """Read dead jobs, the longest dead first, in the columns that dead letters have."""
+    """Read the selected dead jobs, oldest first, with the columns of dead letters."""
     cursor = psycopg.Cursor(conn, row_factory=dict_row)
     return cursor.execute(job_tables.compose("durable_list_dead", table), values_of(wanted)).fetchall()
 
 
 def redrive(conn: psycopg.Connection[Any], positions: Sequence[int], table: str, rate: float = 0) -> int:
-    """Let dead jobs be tried again, in their old order; say how many there were.
+    """Make dead jobs ready again, in their old order. Returns how many there were.
 
-    `rate` is how many become due per second, 0 for all at once. Commits when the connection does.
+    `rate` is how many become due per second; 0 means all at once. Does not commit.
     """
     values = {"positions": list(positions), "interval": 1 / rate if rate else 0}
     return cursor_of(conn).execute(job_tables.compose("durable_redrive", table), values).rowcount
 
 
 def discard(conn: psycopg.Connection[Any], positions: Sequence[int], table: str) -> int:
-    """Forget dead jobs for good; say how many there were. Their ids stay claimed."""
+    """Delete dead jobs permanently. Their ids stay claimed. Returns how many there were. Does not commit."""
     values = {"positions": list(positions)}
     return cursor_of(conn).execute(job_tables.compose("durable_discard", table), values).rowcount

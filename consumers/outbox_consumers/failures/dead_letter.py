@@ -1,7 +1,7 @@
-"""Events that a consumer has given up, kept whole in its own database until somebody decides.
+"""Dead letters: events that are not tried any more, kept in the consumer's database with every byte.
 
 A dead letter is written in the transaction that claims the event, so neither can exist without the
-other. A redriven one goes back into the queue of its aggregate (see `parked`).
+other. Redriving one moves it to the queue of its aggregate (see `parked`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ MAX_ERROR_CHARACTERS: Final = 8192
 
 @dataclass(frozen=True, slots=True)
 class FailureHistory:
-    """What an event has been through: failed attempts, database setbacks, and since when."""
+    """The failures of an event so far.
+
+    `attempts` that failed, `setbacks` by temporary errors of the database, and the time of the first failure.
+    """
 
     attempts: int = 0
     setbacks: int = 0
@@ -44,10 +47,10 @@ NO_FAILURES: Final = FailureHistory()
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterLimit:
-    """When to stop instead of giving up one event after the other: then it is not the events' fault.
+    """When the consumer stops instead of making more dead letters: so many are not the events' fault.
 
-    `in_a_row` counts dead letters with no event handled in between, `ratio` looks at about the last
-    thousand outcomes.
+    `in_a_row` is the number of dead letters with no event handled in between, `ratio` their share of about
+    the last thousand events.
     """
 
     in_a_row: int = 100
@@ -55,10 +58,10 @@ class DeadLetterLimit:
 
 
 class DeadLetterLimiter:
-    """Counts outcomes and says when the limit is passed."""
+    """Counts handled events and dead letters and checks the limit."""
 
     WINDOW: Final = 1000
-    ENOUGH: Final = 50  # dead letters before the ratio means anything
+    MIN_DEAD_LETTERS: Final = 50  # below that the ratio is not checked
 
     def __init__(self, limit: DeadLetterLimit) -> None:
         self._limit = limit
@@ -66,26 +69,26 @@ class DeadLetterLimiter:
         self._good = self._bad = 0.0
 
     def note_handled(self, events: int) -> None:
-        """Note events that were handled."""
+        """Count handled events."""
         if events:
             self._row = 0
             self._note(events, 0)
 
     def check(self) -> None:
-        """Say whether one more event may be given up. Raises TooManyDeadLetters past the limit."""
+        """Raise TooManyDeadLetters if the limit does not allow another dead letter."""
         if self._row >= self._limit.in_a_row:
             raise TooManyDeadLetters(
                 f"{self._row} events in a row became dead letters",
-                remedy="mend the handler or what it depends on; the consumer goes on where it stopped",
+                remedy="repair the handler or what it depends on, then start again: no event is lost",
             )
-        if self._bad >= self.ENOUGH and self._bad / (self._good + self._bad) > self._limit.ratio:
+        if self._bad >= self.MIN_DEAD_LETTERS and self._bad / (self._good + self._bad) > self._limit.ratio:
             raise TooManyDeadLetters(
                 f"more than {self._limit.ratio:.0%} of the last events became dead letters",
-                remedy="mend the handler or what it depends on; the consumer goes on where it stopped",
+                remedy="repair the handler or what it depends on, then start again: no event is lost",
             )
 
     def note_dead_letter(self) -> None:
-        """Note an event that was given up."""
+        """Count a dead letter."""
         self._row += 1
         self._note(0, 1)
 
@@ -98,15 +101,15 @@ class DeadLetterLimiter:
 
 
 class DeadLetterCopy(Protocol):
-    """Where a copy of each dead letter goes."""
+    """Receives a copy of each dead letter."""
 
     def send(self, event: Event, history: FailureHistory, error: BaseException) -> None:
-        """Return when the copy is safe, raise otherwise."""
+        """Return when the copy is stored, raise otherwise."""
         ...
 
 
 class DeadLetters:
-    """The dead letters of one consumer, as its own loop writes them."""
+    """Writes the dead letters of one consumer."""
 
     def __init__(
         self,
@@ -149,7 +152,7 @@ class DeadLetters:
 
 
 def row(consumer: str, event: Event, history: FailureHistory, error: str) -> dict[str, object]:
-    """Give the columns that an event is kept in, its bytes untouched."""
+    """Return the column values that store an event, with key and payload unchanged."""
     topic, partition, offset = event.position
     return {
         "consumer": consumer,
@@ -168,20 +171,20 @@ def row(consumer: str, event: Event, history: FailureHistory, error: str) -> dic
 
 
 def storable(error: str) -> str:
-    """Cut and escape the text of an error so that PostgreSQL takes it: no NUL, no lone surrogate."""
+    """Shorten and escape an error text so that PostgreSQL accepts it: no NUL, no lone surrogate."""
     text = error[:MAX_ERROR_CHARACTERS].replace("\0", "\\x00")
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def event_of(found: dict[str, Any]) -> Event:
-    """Make the event again that a row was made of, under the id and the type that it has there."""
+    """Restore the event that is stored in a row, with the id and the type of the row."""
     identifier = found["event_id"]
     packed = identifier.bytes if isinstance(identifier, UUID) else bytes(identifier)
     return Event.kept(message_of(found), packed, found["event_type"])
 
 
 def message_of(found: dict[str, Any]) -> Message:
-    """Make the Kafka record again that a row was made of."""
+    """Restore the Kafka record that is stored in a row."""
     headers: Headers = [(name, _bytes(value)) for name, value in found["headers"]]
     return Message(
         found["topic"], found["partition"], found["offset"], found["key"], found["payload"], headers
@@ -189,7 +192,7 @@ def message_of(found: dict[str, Any]) -> Message:
 
 
 def describe(error: BaseException) -> str:
-    """Say in one line what an exception says."""
+    """Describe an exception in one line: its class and its text."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -210,12 +213,12 @@ def _bytes(value: object) -> bytes | None:
     return None if value is None else str(value).encode()
 
 
-# -- For people: list, redrive, discard ----------------------------------------------------------------
+# -- Administration: list, redrive, discard ----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Which dead letters are meant. None does not filter; `error` is a part of the text."""
+    """Selects dead letters. None does not filter; `error` is a part of the error text."""
 
     consumer: str | None = None
     event_type: str | None = None
@@ -227,14 +230,14 @@ class DeadLetterFilter:
 
 
 def find(conn: psycopg.Connection[Any], wanted: DeadLetterFilter, table: str) -> list[dict[str, Any]]:
-    """Read dead letters, oldest first."""
+    """Read the selected dead letters, oldest first."""
     cursor = psycopg.Cursor(conn, row_factory=dict_row)
     statement = sql.compose("list_dead_letters", dead_letter=sql.dead_letter(table))
     return cursor.execute(statement, values_of(wanted)).fetchall()
 
 
 def values_of(wanted: DeadLetterFilter) -> dict[str, object]:
-    """Give the values of a statement's filters."""
+    """Return a filter as statement parameters."""
     return {
         "consumer": wanted.consumer,
         "event_type": wanted.event_type,
@@ -247,10 +250,10 @@ def values_of(wanted: DeadLetterFilter) -> dict[str, object]:
 
 
 def redrive(conn: psycopg.Connection[Any], positions: Sequence[int], table: str, rate: float) -> int:
-    """Give dead letters back to their consumer, which handles them in order per aggregate.
+    """Return dead letters to their consumer, which handles them in order per aggregate.
 
-    `rate` is how many become due per second, 0 for all at once. Commits when the connection does.
-    Their ids stay claimed: the same event arriving from Kafka once more is still a duplicate.
+    `rate` is how many become due per second; 0 means all at once. Does not commit. Their ids stay claimed:
+    if Kafka delivers such an event again, it is still a duplicate. Returns how many there were.
     """
     statement = sql.compose(
         "redrive_dead_letters", dead_letter=sql.dead_letter(table), parked=sql.parked(table)
@@ -260,6 +263,6 @@ def redrive(conn: psycopg.Connection[Any], positions: Sequence[int], table: str,
 
 
 def discard(conn: psycopg.Connection[Any], positions: Sequence[int], table: str) -> int:
-    """Forget dead letters for good; their events count as handled."""
+    """Delete dead letters permanently; their events count as handled. Does not commit."""
     statement = sql.compose("discard_dead_letters", dead_letter=sql.dead_letter(table))
     return conn.execute(statement, {"positions": list(positions)}).rowcount

@@ -1,8 +1,8 @@
-"""A copy of each dead letter on a Kafka topic, for tools that read such topics.
+"""The dead letter topic: a copy of each dead letter, for tools that read such topics.
 
-The record is the original one, key and value untouched; where it came from and why it is here stand in
-headers named, and encoded, as Spring Kafka does, which other tools know: numbers are big-endian. The id that
-the event is known by goes along, so that it keeps it on whatever topic the letter is sent again.
+Key and value are those of the original record. Headers say where it came from and why it failed, named and
+encoded as Spring Kafka does (numbers are big-endian), which other tools understand. Another header carries
+the event's id, so that the event keeps it when the copy is sent to a topic again.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from outbox_consumers.identity import DEAD_LETTER_ID_HEADER
 DELIVERY_SECONDS: Final = 5.0
 _PREFIX: Final = "kafka_dlt-"
 _ATTEMPTS: Final = "retry_topic-attempts"
-# What a producer may share with the consumer's properties: how to reach and to trust the brokers.
+# The consumer's properties that its producer uses too: how to connect to the brokers and to trust them.
 _SHARED: Final = ("bootstrap.servers", "client.", "security.", "sasl.", "ssl.", "socket.", "broker.address")
 
 
 class DeadLetterTopic:
-    """The topic of one consumer's dead letters; connects at the first one."""
+    """Sends the dead letters of one consumer to its topic. Connects when the first one is sent."""
 
     def __init__(self, kafka: Mapping[str, Any], topic: str, group: str) -> None:
         self._settings = {key: value for key, value in kafka.items() if key.startswith(_SHARED)}
@@ -36,7 +36,7 @@ class DeadLetterTopic:
         self._producer: Producer | None = None
 
     def send(self, event: Event, history: FailureHistory, error: BaseException) -> None:
-        """Write the letter and wait until the brokers have it. Raises NotDelivered when they do not."""
+        """Send a copy and wait until the brokers acknowledge it. Raises NotDelivered if they do not."""
         if self._producer is None:
             self._producer = Producer(
                 self._settings
@@ -67,9 +67,10 @@ class DeadLetterTopic:
 
 
 def dead_letter_headers(event: Event, history: FailureHistory, error: BaseException, group: str) -> Headers:
-    """Give the original headers and, behind them, the letter's own; those of an earlier letter go.
+    """Return the original headers followed by those of the dead letter.
 
-    Headers of an earlier trip would otherwise pile up until the record is too large.
+    Headers that an earlier dead letter of the same event left behind are removed; they would add up until
+    the record is too large.
     """
     topic, partition, offset = event.position
     kind, timestamp = event.message.timestamp()

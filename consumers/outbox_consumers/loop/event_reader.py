@@ -1,7 +1,7 @@
-"""Make events of records, whoever wrote them: find the handler, the type, the id, and what is odd about them.
+"""Make events of Kafka records of any origin: find their type, id and handler, and report suspicious ids.
 
-Nothing in a record can raise here, but a consumer that has never met a record with a type stops: then the
-type stands in another header, and skipping would lose every event.
+No content of a record raises an error here, with one exception: a consumer that has seen only records
+without a type stops, since the type is then probably in another header and skipping would lose every event.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class RecordBatch:
 
 @dataclass(slots=True)
 class RecordsSeen:
-    """What a consumer has met since it started. `derived`: an id that is no UUID."""
+    """What a consumer has seen since it started. `derived`: whether there was an id that is no UUID."""
 
     typed: bool = False
     derived: bool = False
     untyped_topics: set[str] = field(default_factory=set)
     falling: set[tuple[str, int]] = field(default_factory=set)
-    highest: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # offset and number
+    highest: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # partition: offset, id
 
 
 class EventReader:
@@ -73,7 +73,7 @@ class EventReader:
         self._window = _ABOVE_NIL
 
     def forget_below(self, window: bytes) -> None:
-        """Note below which ids the inbox is empty."""
+        """Set the id below which the inbox remembers nothing."""
         self._window = max(window, _ABOVE_NIL)
 
     def read(self, messages: Sequence[Message]) -> RecordBatch:
@@ -91,7 +91,7 @@ class EventReader:
             except HEADER_ERRORS:
                 give_up_headers(message)
                 headers = None
-            # Our own records, spelled out: this runs for every event of a bulk consumer.
+            # Records of our own outbox, without function calls: this runs for every event of a bulk consumer.
             if headers.__class__ is list and len(headers) > 1 and headers[1][0] == usual_type:
                 route = handlers.get(headers[1][1])
                 first, text = headers[0]
@@ -114,7 +114,7 @@ class EventReader:
         return RecordBatch(messages, events)
 
     def event(self, message: Message) -> Event:
-        """Make the event of any record, whatever its type, and note what is odd about its id."""
+        """Make the event of a record of any type, and report a missing or decreasing id."""
         event = Event.of(message, self._naming)
         text = getattr(event, "id_text", b"")
         if text:
@@ -137,7 +137,7 @@ class EventReader:
         return headers is not None and type_of(headers, self._naming) is None
 
     def _keep_stale(self, event: Event) -> bool:
-        """Send an event from before the inbox's window where the consumer wants it; False: skip it."""
+        """Route an event from before the inbox's window as the consumer's `stale` says. False: skip it."""
         if self._routes.trusts_stale or not is_stale(event.packed_id, self._window):
             return True
         self._counters.stale += 1
@@ -147,9 +147,9 @@ class EventReader:
         return True
 
     def _read_foreign(self, message: Message, place: int, events: list[Event]) -> Message | None:
-        """Read a record that is not laid out as the outbox does it, or has no handler.
+        """Read a record that is not laid out like those of our outbox, or has no handler.
 
-        Gives it back when it has no type and that may mean that no record has.
+        Returns the record if it has no type and this consumer must not skip such records.
         """
         headers = read_headers(message)
         kind = None if headers is None else type_of(headers, self._naming)
@@ -171,7 +171,7 @@ class EventReader:
         return message if self._routes.stops_untyped else None
 
     def _require_types(self, events: Sequence[Event], untyped: Message | None) -> None:
-        """Stop a consumer that has met records without a type and none with one."""
+        """Raise UntypedRecords if there were records without a type and none with one."""
         self.seen.typed = any(event.raw_type is not None for event in events)
         if untyped is None or self.seen.typed:
             return
@@ -181,8 +181,8 @@ class EventReader:
         raise UntypedRecords(
             f"no record so far has an event type: {_place(untyped)} has no header "
             f"{self._naming.type_header}, {_listed(names)}",
-            remedy=f"say which header it is, Consumer(..., type_header={named}), "
-            'or untyped="skip" or "dead_letter" if these records are none of its events',
+            remedy=f"name the header that carries it, Consumer(..., type_header={named}), "
+            'or set untyped="skip" or "dead_letter" if these records are not events for it',
         )
 
     def _note_untyped(self, message: Message, headers: Headers) -> None:
@@ -197,8 +197,8 @@ class EventReader:
     def _note_missing_id(self, event: Event) -> None:
         if not self._counters.without_id:
             log.warning(
-                "%r has no id (header %s): it is recognised when Kafka delivers it again, "
-                "but not when its producer sends it twice",
+                "%r has no id (header %s): a second delivery by Kafka is recognised, "
+                "but not a second record of its producer",
                 event,
                 self._naming.id_header,
                 extra=about(event),
@@ -206,7 +206,7 @@ class EventReader:
         self._counters.without_id += 1
 
     def _note_number(self, event: Event, text: bytes) -> None:
-        """Notice a number that is lower than one before it in its partition."""
+        """Count and report an id that is a lower number than an earlier one of its partition."""
         if not text.isdigit() or len(text) > _LONGEST_NUMBER:
             return
         topic, partition, offset = event.position
@@ -221,15 +221,15 @@ class EventReader:
         if place not in self.seen.falling:
             self.seen.falling.add(place)
             log.warning(
-                "%s has the id %d after %d: two transactions that committed in the other order, or ids that "
-                "started again (RESTART IDENTITY, a restore); then new events are taken for old ones until "
+                "%s has the id %d after %d: either two transactions committed in the other order, or the ids "
+                "started again (RESTART IDENTITY, a restore); in that case new events look handled until "
                 "id_scope gives the topic a new scope",
                 _place(event.message), number, highest, extra=about(event),
             )  # fmt: skip
 
 
 def _is_internal(message: Message, headers: Headers) -> bool:
-    """Say whether a record without a type is no event for certain.
+    """Return whether a record without a type is certainly not an event.
 
     Heartbeats of Debezium and other internal topics (`__...`), its logical messages (`<prefix>.message`,
     no headers), and tombstones that only let a compacted topic forget a key.
@@ -248,7 +248,7 @@ def _place(message: Message) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """List names of headers, which strangers have chosen, in one short line."""
+    """List names of headers in one short line, whatever characters and however many they are."""
     if not names:
         return "it has no headers"
     shown = ", ".join(ascii(name[:_LONGEST_NAME])[1:-1] for name in names[:_MOST_NAMES])

@@ -1,4 +1,4 @@
-"""Claims and effects of events in one transaction: of a whole batch, or of one event alone."""
+"""Claim events and call their handlers in one transaction: a whole batch, or one event."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("outbox_consumers")
 
 
 class Outcome(Enum):
-    """What became of one event."""
+    """What happened to one event."""
 
     PROCESSED = auto()
     DUPLICATE = auto()
@@ -35,18 +35,18 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """What a consumer remembers of events, all in its own database."""
+    """The consumer's stores in its own database."""
 
     claims: Claims
     dead_letters: DeadLetters
     parked: Parked
-    window: Callable[[psycopg.Connection[Any]], bytes]  # reads below which ids the inbox is empty
+    window: Callable[[psycopg.Connection[Any]], bytes]  # reads the id below which the inbox is empty
 
 
 class EventTransaction:
     """Applies events through their handlers. Every method ends its transaction before it returns.
 
-    Neither a claim nor an effect stands unless the commit was proven.
+    Claims and effects are stored together or not at all, and a commit counts only when it is proven.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class EventTransaction:
         self._parked = stores.parked
         self._reader = reader
         self._counters = counters
-        self.pipelines = True  # off: handlers of a batch wait for each statement's answer
+        self.pipelines = True  # False: handlers of a batch wait for each statement's result
 
     def expect_duplicates(self) -> None:
-        """Claim carefully from here on: after a rebalance or a failure Kafka delivers again."""
+        """Make the next claim expect duplicates: after a rebalance or a failure Kafka delivers again."""
         self._claims.careful = True
 
     def read_window(self) -> None:
-        """Read what the inbox has forgotten."""
+        """Read the id below which the inbox remembers nothing."""
         self._reader.forget_below(self._stores.window(self._session.connection()))
 
     def apply_batch(self, events: Sequence[Event], late: Callable[[], bool]) -> int | None:
@@ -95,9 +95,10 @@ class EventTransaction:
         return cut
 
     def apply_one(self, event: Event, history: FailureHistory) -> Outcome:
-        """Apply one event in its own transaction, without pipeline mode, so that an error is its own.
+        """Apply one event in its own transaction, without pipeline mode, so that any error is this event's.
 
-        Raises whatever the handler or PostgreSQL raised, except Reject; then nothing is done.
+        On Reject the event becomes a dead letter. Raises whatever else the handler or PostgreSQL raised; then
+        nothing is done.
         """
         self._counters.singles += 1
         try:
@@ -115,7 +116,8 @@ class EventTransaction:
     def add_dead_letter(self, event: Event, history: FailureHistory, error: BaseException) -> Outcome:
         """Claim an event and make it a dead letter instead of handling it.
 
-        Raises TooManyDeadLetters when everything fails, NotDelivered when the letter's topic is down.
+        Raises TooManyDeadLetters when the limit is exceeded, NotDelivered when the brokers do not take the
+        copy for the dead letter topic.
         """
         with self._claiming(event) as cursor:
             if cursor is not None:
@@ -126,7 +128,7 @@ class EventTransaction:
         return Outcome.DEAD
 
     def park(self, event: Event, history: FailureHistory, error: BaseException, delay: float) -> Outcome:
-        """Claim an event and put it at the head of its aggregate's queue instead of handling it."""
+        """Claim an event and make it the first one of its aggregate's queue instead of handling it."""
         with self._claiming(event) as cursor:
             if cursor is not None:
                 self._parked.park(cursor, event, history, error, delay)
@@ -135,12 +137,14 @@ class EventTransaction:
             return Outcome.DUPLICATE
         self._counters.parked += 1
         extra = about(event, history.attempts)
-        log.error("parked %r, again in %.1f s, others of its key wait: %s", event, delay, error, extra=extra)
+        log.error(
+            "parked %r, again in %.1f s; later events of its key wait: %s", event, delay, error, extra=extra
+        )
         return Outcome.PARKED
 
     @contextmanager
     def _claiming(self, event: Event) -> Iterator[psycopg.Cursor[Any] | None]:
-        """A transaction that claims an event; None when somebody has it already."""
+        """Run a block in a transaction that claims an event. Yields None if the event is claimed already."""
         with _rollback_on_error(self._session):
             cursor = self._session.begin()
             fresh = self._claims.claim(cursor, [event])
@@ -168,7 +172,7 @@ class EventTransaction:
             try:
                 event._route.call(self._session.connection(), event)
             except Skip:
-                # A handler may say Skip because of a database error; then nothing it wrote is left.
+                # A handler may raise Skip because of a database error; then nothing that it wrote is left.
                 if self._session.status() == Status.INERROR:
                     self._session.rollback()
                     with self._claiming(event):
@@ -177,7 +181,7 @@ class EventTransaction:
         return Outcome.PROCESSED
 
     def _handle(self, cursor: psycopg.Cursor[Any], events: Sequence[Event], late: Callable[[], bool]) -> int:
-        """Call the handlers and unclaim what is left over when it gets late."""
+        """Call the handlers until all are done or `late` is true, and release the claims of the rest."""
         progress = _Progress()
         try:
             self._call_handlers(self._session.connection(), events, late, progress)
@@ -209,7 +213,7 @@ class EventTransaction:
         late: Callable[[], bool],
         progress: _Progress,
     ) -> None:
-        """Call the handlers in order, neighbours with the same batch handler in one call."""
+        """Call the handlers in order; consecutive events of the same batch handler in one call."""
         while progress.done < len(events):
             if progress.done and late():
                 return
@@ -236,10 +240,10 @@ class EventTransaction:
         piped: bool,
     ) -> None:
         for event in events:
-            try:  # of no cost, unlike `with suppress(Skip)` for every event
+            try:  # costs nothing, unlike `with suppress(Skip)` for every event
                 event._route.function(conn, event)
             except Skip:
-                log.debug("%r: its handler skips it", event, extra=about(event))
+                log.debug("%r: skipped by its handler", event, extra=about(event))
             progress.done += 1
             if not piped:
                 self._check_open()
@@ -254,14 +258,14 @@ class EventTransaction:
             )
 
     def _unclaim_after_handler_commit(self, cursor: psycopg.Cursor[Any], left: Sequence[Event]) -> None:
-        # Only a handler can have ended the transaction here. If it committed, it committed the claims of
-        # events that nobody has handled yet; they must not look handled.
+        # Only a handler can have ended the transaction here. If it committed, it also committed the claims
+        # of events that are not handled yet; release them.
         if left and self._session.status() == Status.IDLE:
             self._claims.give_back(cursor, left)
 
 
 class _Progress:
-    """How many events of a batch have been handed to their handlers and came back."""
+    """How many events of a batch their handlers have returned from."""
 
     __slots__ = ("done",)
 
@@ -271,7 +275,7 @@ class _Progress:
 
 @contextmanager
 def _rollback_on_error(session: ConsumerSession) -> Iterator[None]:
-    """Roll back on the way out of an exception; the session decides whether its connection survives."""
+    """Roll back when the block raises; the session closes a connection that cannot be rolled back."""
     try:
         yield
     except BaseException:
@@ -280,7 +284,7 @@ def _rollback_on_error(session: ConsumerSession) -> Iterator[None]:
 
 
 def _end_of_run(events: Sequence[Event], start: int, limit: int) -> int:
-    """Find the end of the run of events from `start` that are called in the same way."""
+    """Return the end of the run of events from `start` whose handlers are called in the same way."""
     first: Route = events[start]._route
     end, limit = start + 1, min(limit, len(events))
     while end < limit and (events[end]._route is first or _same_call(first, events[end]._route)):
