@@ -14,7 +14,7 @@ from outbox_consumers import sql
 from outbox_consumers.inbox.claims import DEFAULT_TABLE
 from outbox_consumers.inbox.schema import Step
 
-# What each index is for, and the statement that makes it.
+# The purpose of each index, and the statement that creates it.
 INDEXES: Final = {
     "ready": "durable_create_ready_index",
     "head": "durable_create_head_index",
@@ -24,43 +24,43 @@ INDEXES: Final = {
     "leased": "durable_create_leased_index",
     "ended": "durable_create_ended_index",
 }
-# PostgreSQL cuts names after 63 bytes; a cut name could be somebody else's.
-_ROOM: Final = 40
+# PostgreSQL truncates names to 63 bytes; a truncated name could be that of another table's index.
+_MAX_TABLE_BYTES: Final = 40
 
 
 def job(inbox: str) -> composing.Identifier:
-    """Quote the name of the table of jobs that belongs to an inbox."""
+    """Return the quoted name of an inbox's table of jobs."""
     return sql.table(f"{inbox}_job")
 
 
 def worker(inbox: str) -> composing.Identifier:
-    """Quote the name of the table of workers that belongs to an inbox."""
+    """Return the quoted name of an inbox's table of workers."""
     return sql.table(f"{inbox}_worker")
 
 
 def compose(name: str, inbox: str) -> bytes:
-    """Read a statement of the queue and fill in its tables."""
+    """Read a statement of the durable inbox and fill in the names of its tables."""
     return sql.compose(name, job=job(inbox), worker=worker(inbox))
 
 
 def channel(inbox: str, consumer: str) -> str:
-    """Name the channel on which workers hear of new jobs; any names fit into it.
+    """Return the name of the channel on which workers are notified of new jobs. Its length is fixed.
 
-    Without the inbox's schema: whoever puts a job in may call it by its name alone.
+    The inbox's schema is left out, since code that adds a job may name the inbox without it.
     """
     name = inbox.split(".", 1)[-1]
     return "durable_" + hashlib.sha256(f"{name}\0{consumer}".encode()).hexdigest()[:24]
 
 
 def steps(table: str = DEFAULT_TABLE, roles: Sequence[str] = ()) -> tuple[Step, ...]:
-    """List what a durable inbox takes beside the inbox itself. Every statement may be run again."""
+    """List the steps that create a durable inbox's own tables. Every statement may be run again."""
     indexes = (
         Step("index", name, _index(statement, table, name))
         for statement, name in zip(INDEXES.values(), index_names(table), strict=True)
     )
     grants = (
         Step("rights", f"of {role} on {table}_job", _grant(table, role)) for role in roles
-    )  # the identity columns need no right of their own (PostgreSQL docs, CREATE TABLE)
+    )  # the identity columns need no grant of their own (PostgreSQL docs, CREATE TABLE)
     return (
         Step("table", f"{table}_job", sql.compose("durable_create_job", job=job(table)).decode()),
         *indexes,
@@ -70,7 +70,7 @@ def steps(table: str = DEFAULT_TABLE, roles: Sequence[str] = ()) -> tuple[Step, 
 
 
 def missing(conn: psycopg.Connection[Any], table: str = DEFAULT_TABLE) -> tuple[str, ...]:
-    """Name the tables of the durable inbox that are not there yet."""
+    """Return the tables of the durable inbox that do not exist."""
     cursor = psycopg.Cursor(conn, row_factory=tuple_row)
     names = {job(table).as_string(None): f"{table}_job", worker(table).as_string(None): f"{table}_worker"}
     there = {name for (name,) in cursor.execute(sql.get("find_tables"), {"tables": list(names)})}
@@ -78,9 +78,9 @@ def missing(conn: psycopg.Connection[Any], table: str = DEFAULT_TABLE) -> tuple[
 
 
 def index_names(table: str) -> tuple[str, ...]:
-    """Name the indexes of the table of jobs, in the order of INDEXES; they live in its schema."""
+    """Return the names of the indexes of the table of jobs, in the order of INDEXES, without its schema."""
     base = table.split(".", 1)[-1]
-    if len(base.encode()) > _ROOM:
+    if len(base.encode()) > _MAX_TABLE_BYTES:
         base = f"{base[:10]}_{hashlib.sha256(base.encode()).hexdigest()[:16]}"
     return tuple(f"{base}_job_{what}" for what in INDEXES)
 

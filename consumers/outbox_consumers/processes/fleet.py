@@ -1,6 +1,6 @@
-"""Processes under one parent: start them, start them again when they die, drain them at the end.
+"""Processes under one parent: start them, restart those that end, stop them all at the end.
 
-A consumer and a durable inbox say what their processes do (`Role`); everything else is the same for both.
+A consumer and a durable inbox define what their processes do (`Role`); the rest is the same for both.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ HEALTHY_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a process does, under the name it is given, until `stop` is called; and what its port shows."""
+    """What a process runs, under a given name, until `stop` is called, and what its HTTP port serves."""
 
     run: Callable[[str], None]
     stop: Callable[[], None]
@@ -50,7 +50,7 @@ class Role:
 
 @dataclass(slots=True)
 class _Member:
-    """A place in the fleet, and the process that fills it."""
+    """A place in the fleet, and its current process."""
 
     place: str
     role: Role
@@ -65,11 +65,12 @@ class _Member:
 
 
 class Fleet:
-    """Some processes that fill their roles until the parent is asked to stop.
+    """A process for each role, until the parent is asked to stop.
 
-    Forks, so that roles may hold any functions; the parent must hold no connection and no Kafka client.
-    A child whose parent is gone stops by itself. With `listen` the first role's health and metrics are
-    served there, those of each further one on the next port.
+    Processes are forked, so that roles may hold any functions; the parent must hold no connection and no
+    Kafka client. A child whose parent ends stops by itself. With `listen`, health and metrics of the first
+    role are served on that port, those of each further one on the next port. `grace` is how many seconds the
+    processes have to stop.
     """
 
     def __init__(
@@ -91,10 +92,10 @@ class Fleet:
         self._count = 0
 
     def run(self, stop: threading.Event) -> None:
-        """Run until `stop` is set or SIGTERM or SIGINT comes, then drain.
+        """Run until `stop` is set or SIGTERM or SIGINT arrives, then stop all processes.
 
-        Raises Failed with the reason when a process says that it cannot work. One that takes the place of a
-        dead one may find a server gone, for which the others wait: then another is started later.
+        Raises Failed with the reason when a process reports that it cannot work. A restarted process may find
+        a server unreachable, for which the others wait; then it is restarted again later.
         """
         with Stopping(stop.set):
             try:
@@ -121,10 +122,10 @@ class Fleet:
                 failures.close()
 
     def _start(self, process: ForkProcess) -> None:
-        """Fork, with the signals to stop blocked until the child has handlers of its own.
+        """Fork, with the stop signals blocked until the child has its own handlers.
 
-        A child begins with the parent's handlers, which tell its copy of the parent and nobody else: a
-        SIGTERM sent at that moment would be lost, and the child killed at the end of the grace.
+        A child starts with the parent's handlers, which stop only its copy of the parent: a SIGTERM at that
+        moment would be lost, and the child killed when the grace period ends.
         """
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
@@ -133,7 +134,7 @@ class Fleet:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _wait_for_exit(self) -> None:
-        """Wait for a process to end, and see to those that did."""
+        """Wait up to CHECK_SECONDS for a process to end, and handle those that ended."""
         alive = [member.process.sentinel for member in self._members if member.process is not None]
         connection.wait(alive, CHECK_SECONDS)
         for member in self._members:
@@ -153,10 +154,10 @@ class Fleet:
         )
         member.restart_at = time.monotonic() + member.pause
         outcome = f"cannot work: {reason}" if reason else f"ended with {_describe_exit_code(code)}"
-        log.error("%s %s; again in %.1f s", member.name, outcome, member.pause)
+        log.error("%s %s; restarting in %.1f s", member.name, outcome, member.pause)
 
     def _stop_all(self) -> None:
-        """Ask all to finish what they are at; end those that take longer than the grace."""
+        """Ask all processes to finish their current work; kill those that exceed the grace period."""
         processes = [(member, member.process) for member in self._members if member.process is not None]
         for _, process in processes:
             process.terminate()
@@ -177,7 +178,7 @@ class Fleet:
             log.warning("%s: its lease runs out by itself: %s", name, " ".join(str(error).split()))
 
     def _exit_reason(self, member: _Member) -> tuple[str, bool]:
-        """Give the reason for which a process gave up, if it said one, and whether it may pass."""
+        """Return why a process could not work, empty if it did not say, and whether that may be temporary."""
         failures, member.failures = member.failures, None
         if failures is None:
             return "", False
@@ -190,15 +191,15 @@ class Fleet:
 
 
 def fill(role: Role, name: str, listen: Address | None) -> None:
-    """Fill a role in this process, with its port. Raises Unreachable when the port is taken."""
+    """Run a role in this process and serve its port. Raises Unreachable when the port is in use."""
     with serving(role.shown, *listen) if listen else nullcontext():
         role.run(name)
 
 
 def _child(role: Role, name: str, listen: Address | None, parent: int, failures: Connection) -> None:
-    """Fill a role in a process of its own; say why when that is not possible."""
+    """Run a role in a child process; report to the parent why it cannot work."""
     trace_crashes()
-    random.seed()  # else all children of one parent would draw the same delays
+    random.seed()  # otherwise all children of one parent would draw the same delays
     stop_requested = threading.Event()
 
     def stopping() -> bool:
@@ -216,7 +217,7 @@ def _child(role: Role, name: str, listen: Address | None, parent: int, failures:
 
 
 def _stop_when_requested(stopping: Callable[[], bool], stop: Callable[[], None]) -> None:
-    """Pass the word on, again and again: it may come before anybody listens."""
+    """Call `stop` repeatedly once it is requested: a call before the role runs has no effect."""
     while True:
         time.sleep(STOP_CHECK_SECONDS)
         if stopping():
