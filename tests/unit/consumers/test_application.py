@@ -80,9 +80,9 @@ def test_no_secret_shows() -> None:
         ("nowhere_at_all:app", "no module named nowhere_at_all"),
         ("needy_app:app", "needs a_package_nobody_has"),
         ("broken_app:app", "cannot be imported: ZeroDivisionError"),
-        ("good_app:nothing", "its applications are good_app:app"),
+        ("good_app:nothing", "the applications in it are good_app:app"),
         ("good_app:number", "is a int, neither a Consumer nor a DurableInbox"),
-        ("json:dumps", "json holds no Consumer"),
+        ("json:dumps", "json has no Consumer"),
     ],
 )
 def test_a_reference_that_leads_nowhere(
