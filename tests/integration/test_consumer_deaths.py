@@ -39,7 +39,7 @@ def placed(conn, event):
 """
 
 
-def test_an_event_that_kills_the_process_becomes_a_dead_letter(bench: Bench, tmp_path: Path) -> None:
+def test_an_event_that_crashes_the_process_becomes_a_dead_letter(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "deadly_app.py").write_text(APP)
     bench.send_many(60)
     environ = bench.environ
@@ -66,7 +66,7 @@ def test_an_event_that_kills_the_process_becomes_a_dead_letter(bench: Bench, tmp
     assert bench.query("SELECT * FROM inbox_member") == []
 
 
-def test_orderly_ends_and_living_members_arouse_no_suspicion(bench: Bench) -> None:
+def test_regular_ends_and_running_members_are_no_crashes(bench: Bench) -> None:
     bench.send_many(30)
     with running(bench.applying()) as app:
         until(lambda: app.counters.processed == 30)

@@ -16,7 +16,7 @@ def offsets(messages: list[Message]) -> list[tuple[int | None, int | None]]:
     return [(m.partition(), m.offset()) for m in messages]
 
 
-def test_records_hold_or_return_their_partition_s_failing_one() -> None:
+def test_records_of_a_held_partition_are_held_behind_the_failing_one() -> None:
     backlog = Backlog()
     backlog.hold([record(0, 5)], due=10, history=FailureHistory(1))
     free = backlog.hold_or_return([record(0, 6), record(1, 1), record(0, 7)])
@@ -28,7 +28,7 @@ def test_records_hold_or_return_their_partition_s_failing_one() -> None:
     assert ("t", 0) not in backlog
 
 
-def test_what_is_held_again_goes_behind_and_keeps_the_first_one_s_state() -> None:
+def test_records_held_later_go_behind_and_keep_the_first_one_s_state() -> None:
     backlog = Backlog()
     backlog.hold([record(0, 5)], due=10, history=FailureHistory(3))
     backlog.hold([record(0, 6)], due=99)
@@ -36,7 +36,7 @@ def test_what_is_held_again_goes_behind_and_keeps_the_first_one_s_state() -> Non
     assert (held.due, held.history.attempts, offsets(held.messages)) == (10, 3, [(0, 5), (0, 6)])
 
 
-def test_due_partitions_come_in_the_order_of_their_time() -> None:
+def test_due_partitions_are_ordered_by_time() -> None:
     backlog = Backlog()
     backlog.hold_each([record(0, 1)], due=3)
     backlog.hold_each([record(1, 1)], due=2)
@@ -50,7 +50,7 @@ def test_due_partitions_come_in_the_order_of_their_time() -> None:
     assert backlog.seconds_until_due(now=5, longest=0.5) == 0
 
 
-def test_a_partition_taken_away_is_forgotten() -> None:
+def test_the_records_of_a_revoked_partition_are_discarded() -> None:
     backlog = Backlog()
     backlog.hold([record(0, 5)], due=0)
     backlog.drop([("t", 0), ("t", 7)])
@@ -58,7 +58,7 @@ def test_a_partition_taken_away_is_forgotten() -> None:
     assert backlog.due(100) == []
 
 
-def test_long_backlogs_are_named() -> None:
+def test_partitions_with_long_backlogs_are_returned() -> None:
     backlog = Backlog()
     backlog.hold([record(0, n) for n in range(5)], due=0)
     backlog.hold([record(1, 0)], due=0)
