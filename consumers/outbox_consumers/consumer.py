@@ -48,7 +48,7 @@ from outbox_consumers.loop import trial
 from outbox_consumers.loop.batches import Batches
 from outbox_consumers.loop.event_reader import EventReader
 from outbox_consumers.loop.group_member import GroupMember
-from outbox_consumers.loop.kafka_settings import Start, checked, poll_budget
+from outbox_consumers.loop.kafka_settings import Start, checked, connection_settings, poll_budget
 from outbox_consumers.loop.loop import Loop, LoopSettings
 from outbox_consumers.loop.outage import Clock
 from outbox_consumers.loop.topic_retention import retentions
@@ -336,7 +336,9 @@ class Consumer:
         name, table = self.name, database.table
         copies = None
         if self._dead_letter_topic:
-            copies = DeadLetterTopic(self._settings, self._dead_letter_topic, str(self._settings["group.id"]))
+            copies = DeadLetterTopic(
+                connection_settings(self._settings), self._dead_letter_topic, str(self._settings["group.id"])
+            )
         letters = DeadLetters(name, table, DeadLetterLimiter(self._limit), copies, self.counters)
         window = functools.partial(retention.window_start, table=table)
         counters, clock = self.counters, self._clock

@@ -22,15 +22,16 @@ from outbox_consumers.identity import DEAD_LETTER_ID_HEADER
 DELIVERY_SECONDS: Final = 5.0
 _PREFIX: Final = "kafka_dlt-"
 _ATTEMPTS: Final = "retry_topic-attempts"
-# The consumer's properties that its producer uses too: how to connect to the brokers and to trust them.
-_SHARED: Final = ("bootstrap.servers", "client.", "security.", "sasl.", "ssl.", "socket.", "broker.address")
 
 
 class DeadLetterTopic:
-    """Sends the dead letters of one consumer to its topic. Connects when the first one is sent."""
+    """Sends the dead letters of one consumer to its topic. Connects when the first one is sent.
 
-    def __init__(self, kafka: Mapping[str, Any], topic: str, group: str) -> None:
-        self._settings = {key: value for key, value in kafka.items() if key.startswith(_SHARED)}
+    `connection` holds the properties with which a Kafka client connects to the brokers.
+    """
+
+    def __init__(self, connection: Mapping[str, Any], topic: str, group: str) -> None:
+        self._connection = connection
         self._topic = topic
         self._group = group
         self._producer: Producer | None = None
@@ -38,10 +39,8 @@ class DeadLetterTopic:
     def send(self, event: Event, history: FailureHistory, error: BaseException) -> None:
         """Send a copy and wait until the brokers acknowledge it. Raises NotDelivered if they do not."""
         if self._producer is None:
-            self._producer = Producer(
-                self._settings
-                | {"enable.idempotence": True, "message.timeout.ms": int(DELIVERY_SECONDS * 1000)}
-            )
+            guarantees = {"enable.idempotence": True, "message.timeout.ms": int(DELIVERY_SECONDS * 1000)}
+            self._producer = Producer({**self._connection, **guarantees})
         results: list[KafkaError | None] = []
 
         def delivered(problem: KafkaError | None, _: Message) -> None:

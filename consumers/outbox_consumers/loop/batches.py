@@ -14,11 +14,10 @@ from outbox_consumers.event import Event
 from outbox_consumers.handlers.session import ConsumerSession
 from outbox_consumers.inbox.claims import Claims
 from outbox_consumers.loop.event_reader import EventReader
-from outbox_consumers.loop.group_member import GroupMember, partition_of
+from outbox_consumers.loop.group_member import POLL_SECONDS, GroupMember, partition_of
 from outbox_consumers.processes.counters import ConsumerCounters
 
 MAX_YIELDS: Final = 3  # of the same batch
-POLL_SECONDS: Final = 0.25
 
 
 class Batch:

@@ -23,6 +23,7 @@ log = logging.getLogger("outbox_consumers")
 
 Partition: TypeAlias = tuple[str, int]
 
+POLL_SECONDS: Final = 0.25  # how long a fetch waits for a record
 OPEN_SECONDS: Final = 10.0
 COMMIT_REQUEST_SECONDS: Final = 5.0
 LEAVE_SECONDS: Final = 10.0

@@ -37,6 +37,16 @@ _CLASSIC_ONLY: Final = (
     "partition.assignment.strategy",
     "group.protocol.type",
 )
+# How to reach the brokers and to trust them.
+_CONNECT: Final = (
+    "bootstrap.servers",
+    "client.",
+    "security.",
+    "sasl.",
+    "ssl.",
+    "socket.",
+    "broker.address",
+)
 _CALLBACKS: Final = ("error_cb", "stats_cb", "throttle_cb", "log_cb", "on_commit")
 
 
@@ -77,6 +87,11 @@ def checked(kafka: Mapping[str, Any], *, name: str, batch_size: int, start: Star
     wrapped = {key: quiet(key, given[key]) for key in _CALLBACKS if given.get(key)}
     offset_reset = given.get("auto.offset.reset", start)
     return base | given | fixed | {"auto.offset.reset": offset_reset} | wrapped
+
+
+def connection_settings(kafka: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties with which another client, not a consumer, connects to the same brokers."""
+    return {key: value for key, value in kafka.items() if key.startswith(_CONNECT)}
 
 
 def _refuse(given: Mapping[str, Any], name: str) -> None:

@@ -31,7 +31,7 @@ from outbox_consumers.handlers.retry import RetryStrategy
 from outbox_consumers.handlers.session import ConsumerSession
 from outbox_consumers.loop.backlog import Backlog
 from outbox_consumers.loop.event_reader import EventReader, RecordBatch
-from outbox_consumers.loop.group_member import GroupMember, Partition
+from outbox_consumers.loop.group_member import POLL_SECONDS, GroupMember, Partition
 from outbox_consumers.loop.one_by_one import OneByOne
 from outbox_consumers.loop.outage import Clock, Outage
 from outbox_consumers.loop.transaction import EventTransaction
@@ -41,7 +41,6 @@ from outbox_consumers.processes.health import ProcessState
 
 log = logging.getLogger("outbox_consumers")
 
-POLL_SECONDS: Final = 0.25
 BATCH_RETRIES: Final = 2  # at once, after a deadlock or another temporary error
 ONE_BY_ONE_SIZE: Final = 32  # a failing batch of this size or less is not halved any more
 MAX_PIPELINE_FAILURES: Final = 3

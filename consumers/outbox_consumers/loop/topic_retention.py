@@ -11,10 +11,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from outbox_consumers.errors import Failed, Unreachable
+from outbox_consumers.loop.kafka_settings import connection_settings
 
 SECONDS: Final = 10.0
-# The consumer's properties that its admin client uses too.
-_SHARED: Final = ("bootstrap.servers", "client.", "security.", "sasl.", "ssl.", "socket.", "broker.address")
 
 
 def retentions(kafka: Mapping[str, Any], topics: Sequence[str]) -> dict[str, timedelta | None]:
@@ -23,7 +22,7 @@ def retentions(kafka: Mapping[str, Any], topics: Sequence[str]) -> dict[str, tim
     A name that begins with `^` is a pattern, as in a subscription. Raises Unreachable or Failed.
     """
     # A variable keeps the client alive; confluent-kafka fails the futures of a deleted one.
-    admin = AdminClient({key: value for key, value in kafka.items() if key.startswith(_SHARED)})
+    admin = AdminClient(connection_settings(kafka))
     try:
         known = admin.list_topics(timeout=SECONDS).topics
         names = [name for name in known if any(_matches(topic, name) for topic in topics)]
