@@ -60,7 +60,7 @@ def test_an_event_that_crashes_the_process_becomes_a_dead_letter(bench: Bench, t
     with bench.database.connect() as conn:
         (letter,) = dead_letter.find(conn, dead_letter.DeadLetterFilter(), "inbox")
     assert letter["event_id"] == bench.sent.pop(13)
-    assert letter["error"] == "CrashedTooOften: the process died 3 times while it handled this event"
+    assert letter["error"] == "CrashedTooOften: the process crashed 3 times while it handled this event"
     bench.applied_once()
     assert bench.query("SELECT * FROM inbox_attempt") == []
     assert bench.query("SELECT * FROM inbox_member") == []

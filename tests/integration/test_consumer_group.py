@@ -197,7 +197,7 @@ def test_a_member_whose_static_id_is_taken_ends_with_one_clear_line(bench: Bench
         bench.send_many(10)
         until(lambda: old.counters.processed + new.counters.processed == 20)
         until(lambda: not old.health().healthy, "the old member learns of it at its next heartbeat")
-    with pytest.raises(FencedConsumer, match="is another one using its group"):
+    with pytest.raises(FencedConsumer, match="another process uses the same group"):
         members.close()
     bench.applied_once()
 

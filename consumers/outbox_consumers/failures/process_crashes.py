@@ -60,10 +60,10 @@ class ProcessCrashes:
         """Find crashed processes and remove their rows. If there are any, suspect the next events."""
         if self._disabled:
             return
-        dead = self._run(conn, "remove_crashed_members", member=self._member).fetchall()
-        if dead:
+        crashed = self._run(conn, "remove_crashed_members", member=self._member).fetchall()
+        if crashed:
             self.suspects = self._batch_size
-            log.warning("%d processes of this consumer died; handling the next events one by one", len(dead))
+            log.warning("%d processes of this consumer crashed; handling events one by one", len(crashed))
 
     def leave(self, conn: psycopg.Connection[Any]) -> None:
         """Remove this process: it ends without a crash."""

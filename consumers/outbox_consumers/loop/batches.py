@@ -121,8 +121,8 @@ class Batches:
             end = self._clock() + self._wait
             while messages and len(messages) < self._max_size and self._clock() < end:
                 more = self._fetch(self._max_size - len(messages), max(0.0, end - self._clock()))
-                gone = set(self._changed)
-                messages = [m for m in messages if partition_of(m) not in gone] + more
+                changed = set(self._changed)
+                messages = [m for m in messages if partition_of(m) not in changed] + more
         except BaseException:
             self._broken = True
             raise

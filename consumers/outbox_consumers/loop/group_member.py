@@ -138,8 +138,8 @@ class GroupMember:
 
     def changed_partitions(self) -> list[Partition]:
         """Return the partitions that were revoked or assigned since the last call."""
-        gone, self._changed = self._changed, []
-        return gone
+        changed, self._changed = self._changed, []
+        return changed
 
     def store(self, messages: Iterable[Message]) -> None:
         """Store the offsets behind these records, one per partition; the client commits them.

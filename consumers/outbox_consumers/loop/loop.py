@@ -200,7 +200,7 @@ class Loop:
     def _commit_batch(self, batch: RecordBatch, late: Late) -> Failure | None:
         try:
             if self._crashes.suspects and self._crashes.not_handled(self._session.connection(), batch.events):
-                raise CrashedTooOften("a process died, each event is tried alone")
+                raise CrashedTooOften("a process crashed; each event is tried alone")
             cut = self._transaction.apply_batch(batch.events, late)
         except Exception as error:
             return self._classified(error)
@@ -227,7 +227,7 @@ class Loop:
             return
         self._size = max(1, len(done.events))
         log.warning(
-            "a batch of %d took longer than %.0f s; going on with %d",
+            "a batch of %d events took longer than %.0f s; the next one is limited to %d",
             len(batch.events),
             self._settings.budget,
             self._size,
@@ -352,4 +352,4 @@ class Loop:
         self._pipeline_failures += 1
         if self._pipeline_failures >= MAX_PIPELINE_FAILURES:
             self._transaction.pipelines = False
-            log.warning("handlers need each statement's answer at once; going on without pipeline mode")
+            log.warning("handlers need each statement's result at once; pipeline mode is off from now on")

@@ -80,7 +80,7 @@ class OneByOne:
         crashes = self._crashes.count_attempt(self._session.connection(), event) - 1
         try:
             if crashes >= MAX_CRASHES:
-                problem = CrashedTooOften(f"the process died {crashes} times while it handled this event")
+                problem = CrashedTooOften(f"the process crashed {crashes} times while it handled this event")
                 self._transaction.add_dead_letter(event, FailureHistory(crashes, 0, history.since), problem)
             else:
                 self._transaction.apply_one(event, history)
