@@ -92,10 +92,10 @@ class EventReader:
                 give_up_headers(message)
                 headers = None
             # Records of our own outbox, without function calls: this runs for every event of a bulk consumer.
-            if headers.__class__ is list and len(headers) > 1 and headers[1][0] == usual_type:
-                route = handlers.get(headers[1][1])
-                first, text = headers[0]
-                if route is not None and first == ID_HEADER and text.__class__ is bytes and len(text) == 36:
+            if headers.__class__ is list and len(headers) > 1:
+                (first, text), (second, kind) = headers[0], headers[1]
+                route = handlers.get(kind) if second == usual_type and first == ID_HEADER else None
+                if route is not None and text.__class__ is bytes and len(text) == 36:
                     event = new(Event)
                     event.message = message
                     event._place = place
