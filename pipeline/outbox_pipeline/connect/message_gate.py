@@ -26,9 +26,18 @@ class MessageGate:
     Where Connect or Kafka does not answer, what was seen last counts. Not safe for two threads at once.
     """
 
-    def __init__(self, definition: Definition, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        definition: Definition,
+        client: ConnectClient | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._definition, self._clock = definition, clock
-        self._client = ConnectClient(definition.connect, timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS)
+        self._owns_client = client is None
+        self._client = client or ConnectClient(
+            definition.connect, timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS
+        )
         self._seen = False
         self._live: Mapping[str, str] | None = None
         self._topic_exists: bool | None = None
@@ -36,8 +45,9 @@ class MessageGate:
         self._unseen = ""
 
     def close(self) -> None:
-        """End the session with Connect."""
-        self._client.close()
+        """End the session with Connect, unless it is the caller's."""
+        if self._owns_client:
+            self._client.close()
 
     def why_not(self, prefix: str, *, only_ours: bool = False) -> str:
         """Say why a message with this prefix must not be written now; empty where it may.
@@ -83,9 +93,11 @@ class MessageGate:
         self._topic_exists, self._topic_seen_at = found[name] is not None, self._clock()
 
 
-def why_not(definition: Definition, prefix: str, *, only_ours: bool = False) -> str:
+def why_not(
+    definition: Definition, prefix: str, *, client: ConnectClient | None = None, only_ours: bool = False
+) -> str:
     """Say why a message with this prefix must not be written now; empty where it may. Looks once."""
-    gate = MessageGate(definition)
+    gate = MessageGate(definition, client)
     try:
         return gate.why_not(prefix, only_ours=only_ours)
     finally:

@@ -87,9 +87,12 @@ def examine(conn: psycopg.Connection[TupleRow], client: ConnectClient, definitio
     found += checks.retention(definition)
     found += message_rights.findings(message_rights.read(conn, definition))
     found += _of_slot(conn, definition)
-    found += _of_ticker(conn, definition)
     unseen = [f"{planned.kind} {planned.name}: {planned.why}" for planned in plan.objects if planned.unseen]
-    if not any(planned.unseen for planned in plan.objects if planned.kind == debezium_connector.KIND):
+    connect_answers = not any(
+        planned.unseen for planned in plan.objects if planned.kind == debezium_connector.KIND
+    )
+    found += _of_ticker(conn, client if connect_answers else None, definition)
+    if connect_answers:
         try:
             found += _of_connector(conn, client, definition)
         except OutboxError as error:
@@ -150,15 +153,26 @@ def _of_transactions(conn: psycopg.Connection[TupleRow]) -> Iterator[Finding]:
         yield Finding("long-transaction", Severity.WARNING, cause, remedy, "PostgreSQL docs, restart_lsn")
 
 
-def _of_ticker(conn: psycopg.Connection[TupleRow], definition: Definition) -> Iterator[Finding]:
+def _of_ticker(
+    conn: psycopg.Connection[TupleRow], client: ConnectClient | None, definition: Definition
+) -> Iterator[Finding]:
+    """Look for whoever sends the heartbeat; `client` None: Connect does not answer, and is not asked again."""
     if definition.watch.ticker is None or slots.ticking(conn):
         return
-    reason = message_gate.why_not(definition, definition.heartbeat_prefix, only_ours=True)
+    reason = (
+        "Kafka Connect does not answer"
+        if client is None
+        else message_gate.why_not(definition, definition.heartbeat_prefix, client=client, only_ours=True)
+    )
     cause = "nobody sends the heartbeat: while the outbox is idle the slot stands still and WAL piles up"
     remedy = "run outboxctl watch (or watch --tick-only) as a service"
     if reason:
         cause += f"; outboxctl watch would send none: {reason}"
-        remedy = "see outboxctl plan, and connectors/README.md on a connector that apply did not make"
+        remedy = (
+            "look again when it does"
+            if client is None
+            else "see outboxctl plan, and connectors/README.md on a connector that apply did not make"
+        )
     yield Finding("no-ticker", Severity.WARNING, cause, remedy, "measured on PostgreSQL 15 and 18")
 
 
