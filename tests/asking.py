@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from confluent_kafka.admin import AdminClient
 
-from outbox_pipeline.kafka import BY_ITSELF
+from outbox_pipeline.servers.kafka import BY_ITSELF
 
 
 def administrator(client: Mapping[str, str]) -> AdminClient:

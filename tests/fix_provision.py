@@ -30,9 +30,10 @@ from psycopg.rows import TupleRow
 from fix_stack import Database, Stack
 from outbox_connectors.definition import Definition
 from outbox_connectors.loading import loads
-from outbox_pipeline import cli, postgres
+from outbox_pipeline import cli
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.interruption import Interruption
+from outbox_pipeline.servers import postgres
 
 MAJORS = tuple(int(major) for major in os.environ.get("OUTBOX_TEST_MAJORS", "14 15 16 17 18").split())
 PROGRAM = Path(sys.executable).with_name("outboxctl")

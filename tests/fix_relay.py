@@ -35,7 +35,7 @@ from outbox_connectors.definition import Definition
 from outbox_connectors.record import Event
 from outbox_pipeline import outbox, relay
 from outbox_pipeline.relay import Mode, schema
-from outbox_pipeline.tail import arrival
+from outbox_pipeline.servers.topic_reader import arrival
 from waiting import PATIENCE_SECONDS
 
 VICTIM = Path(__file__).with_name("relay_victim.py")
@@ -191,7 +191,7 @@ class Relayed:
 
     def carry(self, mode: Mode = Mode.DELETE) -> int:
         """Relay in this process until nothing is left; return the number of events published."""
-        settings = relay.Settings(mode=mode, until_empty=True)
+        settings = relay.RelaySettings(mode=mode, until_empty=True)
         return relay.run(self.definition, settings, say=print, stop=Flag()).published
 
     def left(self) -> int:
@@ -305,7 +305,7 @@ def new_relayed(relay_servers: Stack, new_site: NewSite, tmp_path: Path) -> Iter
             found = Relayed(site, path)
             made.callback(_clear_away, found)
             with site.admin() as conn:
-                schema.init(conn, site.definition, schema.Wishes(shards, notify, archive), say=print)
+                schema.init(conn, site.definition, schema.SetUpOptions(shards, notify, archive), say=print)
             return found
 
         yield create

@@ -21,11 +21,11 @@ from fix_stack import Database, Stack, _stack, in_use, run
 from outbox_connectors.definition import TableName
 from outbox_pipeline.watch.assess import assess
 from outbox_pipeline.watch.history import History, remember
-from outbox_pipeline.watch.sample import Names, Sample
+from outbox_pipeline.watch.sample import Sample, WatchedNames
+from outbox_pipeline.watch.sampling import Sampler
 from outbox_pipeline.watch.sources.postgres import PostgresSource
-from outbox_pipeline.watch.take import Sampler
 from outbox_pipeline.watch.thresholds import MIB, Thresholds
-from outbox_pipeline.watch.verdict import Key, Verdict
+from outbox_pipeline.watch.verdict import Verdict, VerdictKey
 from replication_client import Manner, ReplicationClient, consuming
 from waiting import PATIENCE_SECONDS, until
 
@@ -70,7 +70,7 @@ class Stage:
     server: Stack
     major: int
     database: Database
-    names: Names
+    names: WatchedNames
     admin: psycopg.Connection[Any]
     act: Acted
     thresholds: Thresholds = QUICK
@@ -93,7 +93,9 @@ class Stage:
         self.history = remember(self.history, sample)
         return sample, verdict
 
-    def expect(self, key: Key, during: Callable[[], object] = lambda: None, steady: int = 2) -> Verdict:
+    def expect(
+        self, key: VerdictKey, during: Callable[[], object] = lambda: None, steady: int = 2
+    ) -> Verdict:
         """Look until the verdict is `key` and stays so; `during` goes on between two looks."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         row, said = 0, []
@@ -217,7 +219,7 @@ def stage(
     """An outbox, its publication and its slot on a server of each major."""
     server = small_server(request.param)
     database = new_database(server)
-    names = Names(
+    names = WatchedNames(
         pipeline=pipeline_name,
         database=database.name,
         slot=pipeline_name,
@@ -275,7 +277,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     wrong = sum(expected != got for _, expected, got in table)
     keys = {expected for _, expected, _ in table}
     terminalreporter.write_line(
-        f"{len(table)} verdicts, {len(keys)} of {len(Key)} kinds, wrong verdicts: {wrong}"
+        f"{len(table)} verdicts, {len(keys)} of {len(VerdictKey)} kinds, wrong verdicts: {wrong}"
     )
 
 

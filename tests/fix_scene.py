@@ -25,14 +25,15 @@ from loss_lab import DEFINITION
 from outbox_connectors.definition import Definition, Secret
 from outbox_connectors.findings import Severity
 from outbox_connectors.loading import loads
-from outbox_pipeline import messages, outbox
+from outbox_pipeline import outbox
 from outbox_pipeline.connect.client import ConnectClient
+from outbox_pipeline.servers import logical_messages
 from outbox_pipeline.watch.assess import assess
 from outbox_pipeline.watch.history import History, remember
 from outbox_pipeline.watch.sample import Sample
-from outbox_pipeline.watch.take import TICKER_NAME, Sampler
+from outbox_pipeline.watch.sampling import TICKER_NAME, Sampler
 from outbox_pipeline.watch.thresholds import MIB, Thresholds
-from outbox_pipeline.watch.verdict import Key, Verdict
+from outbox_pipeline.watch.verdict import Verdict, VerdictKey
 from waiting import PATIENCE_SECONDS, until
 
 NAME = "scene"
@@ -73,7 +74,7 @@ class Scene:
             self.critical.append(f"{verdict.key.value}: {verdict.cause}")
         return verdict
 
-    def expect(self, *keys: Key, steady: int = 1, seconds: float = PATIENCE_SECONDS) -> Verdict:
+    def expect(self, *keys: VerdictKey, steady: int = 1, seconds: float = PATIENCE_SECONDS) -> Verdict:
         """Look until the verdict is one of `keys` and stays so."""
         began, row, said = time.monotonic(), 0, []
         while True:
@@ -91,7 +92,7 @@ class Scene:
                 )
             time.sleep(0.5)
 
-    def await_status(self, *keys: Key) -> dict[str, Any]:
+    def await_status(self, *keys: VerdictKey) -> dict[str, Any]:
         """Ask as a user does until `outboxctl status` says one of `keys`; its document and exit code."""
         began, said = time.monotonic(), []
 
@@ -104,7 +105,7 @@ class Scene:
         found = until(ask, " or ".join(keys))
         assert found is not None
         print(f"status after {time.monotonic() - began:.1f} s: {', '.join(dict.fromkeys(said))}")
-        self.act(Key(found["verdict"]).value, found["verdict"])
+        self.act(VerdictKey(found["verdict"]).value, found["verdict"])
         return found
 
     @contextmanager
@@ -178,7 +179,7 @@ class Scene:
                 with suppress(psycopg.Error), self.connect(TICKER_NAME if ticks else "scene") as conn:
                     while not stop.wait(0.5):
                         if ticks:
-                            messages.emit(conn, self.definition.heartbeat_prefix)
+                            logical_messages.emit(conn, self.definition.heartbeat_prefix)
                         if events:
                             self.write()
 

@@ -16,14 +16,16 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from confluent_kafka import KafkaException
 
 from outbox_connectors.definition import Kafka, TopicSpec
 from outbox_pipeline.errors import Unreachable
 from outbox_pipeline.watch.sources.kafka import KafkaSource
+from waiting import until
 
-THREADS = 16
+THREADS = {"steady": 4, "preempted": 16}  # a broker that starts needs the CPU as well
 FORGETFUL = {"topic.metadata.refresh.interval.ms": "10", "metadata.max.age.ms": "1"}
 
 
@@ -35,14 +37,22 @@ def give_way() -> None:
 def look_until(
     stop: threading.Event, source: KafkaSource, begin: Callable[[], None], seen: list[int]
 ) -> None:
-    """Look again and again; where Kafka does not answer, the next look may find it."""
+    """Look again and again, whether Kafka answers or not."""
     begin()
     while not stop.is_set():
-        try:
-            source.look()
+        if answered(source):
             seen.append(1)
-        except (KafkaException, Unreachable):
+        else:
             stop.wait(0.01)
+
+
+def answered(source: KafkaSource) -> bool:
+    """Look once and say whether Kafka answered."""
+    try:
+        source.look()
+    except (KafkaException, Unreachable):
+        return False
+    return True
 
 
 def main(servers: str, template: str, manner: str, *groups: str) -> None:
@@ -52,9 +62,9 @@ def main(servers: str, template: str, manner: str, *groups: str) -> None:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     client = {"bootstrap.servers": servers, **(FORGETFUL if preempted else {})}
     kafka = Kafka(client=client, topic=template, defaults=TopicSpec("t", 1, 1, {}), aggregates={})
-    sources = [KafkaSource(kafka, groups) for _ in range(THREADS)]
+    sources = [KafkaSource(kafka, groups) for _ in range(THREADS[manner])]
     for source in sources:  # their threads are made here, since a new thread gets the priority of its maker
-        source.look()
+        until(partial(answered, source), "the first look")
     stop, seen = threading.Event(), list[int]()
     begin = give_way if preempted else lambda: None
     threads = [threading.Thread(target=look_until, args=(stop, source, begin, seen)) for source in sources]

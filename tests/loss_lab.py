@@ -22,8 +22,9 @@ from fix_stack import Database
 from outbox_connectors import profile
 from outbox_connectors.definition import Definition, TopicSpec
 from outbox_connectors.loading import loads
-from outbox_pipeline import messages, outbox, provision, topics
+from outbox_pipeline import outbox, provision
 from outbox_pipeline.connect.client import ConnectClient, SourceOffset
+from outbox_pipeline.servers import logical_messages, topics
 from waiting import PATIENCE_SECONDS, until
 
 SMALL_MESSAGES = {"max.message.bytes": "10000"}
@@ -113,7 +114,7 @@ class Road:
 
     def tick(self) -> None:
         """Send what the ticker sends."""
-        messages.emit(self.conn, self.definition.heartbeat_prefix)
+        logical_messages.emit(self.conn, self.definition.heartbeat_prefix)
 
     def commit_open(self) -> None:
         """End the transaction that outlived the crash."""
@@ -175,7 +176,8 @@ class Lab:
         conn.execute("CREATE TABLE unpublished (n int)")
         provision.apply_postgres(conn, definition)
         road = Road(definition, conn)
-        topics.create(definition.kafka, [TopicSpec(road.topic, 1, 1, SMALL_MESSAGES)])
+        messages_topic = TopicSpec(definition.message_topic, 1, 1, {})
+        topics.create(definition.kafka, [TopicSpec(road.topic, 1, 1, SMALL_MESSAGES), messages_topic])
         version = self.client.debezium_version()
         assert version is not None
         changed = replace(definition, connect=replace(definition.connect, config=overrides))

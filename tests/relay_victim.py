@@ -18,7 +18,7 @@ from outbox_connectors.loading import load
 from outbox_pipeline import relay
 from outbox_pipeline.relay import session
 from outbox_pipeline.relay.producer import ShardProducer
-from outbox_pipeline.relay.session import Session
+from outbox_pipeline.relay.session import RelaySession
 
 POINTS = (
     "before read",
@@ -46,19 +46,19 @@ def main() -> None:
 
     arrange(point, die)
     mock.patch.object(session, "IDLE_SESSION_MS", 4000).start()
-    relay.run(load(path, os.environ), relay.Settings(batch=200), say=print, stop=Event())
+    relay.run(load(path, os.environ), relay.RelaySettings(batch=200), say=print, stop=Event())
 
 
 def arrange(point: str, die: Callable[..., None]) -> None:
     """Call `die` whenever a worker comes to the point."""
     read, call, send, take = (
-        Session.next_rows,
+        RelaySession.next_rows,
         ShardProducer._call,
         ShardProducer._produce,
         ShardProducer.take_over,
     )
 
-    def next_rows(self: Session, *args: Any, **kwargs: Any) -> Any:
+    def next_rows(self: RelaySession, *args: Any, **kwargs: Any) -> Any:
         publishes = kwargs["published"] is not None
         if point == "before read" or (point == "before delete" and publishes):
             die()
@@ -88,7 +88,7 @@ def arrange(point: str, die: Callable[..., None]) -> None:
             die()
         return found
 
-    mock.patch.object(Session, "next_rows", next_rows).start()
+    mock.patch.object(RelaySession, "next_rows", next_rows).start()
     mock.patch.object(ShardProducer, "_call", transactional).start()
     mock.patch.object(ShardProducer, "_produce", produce).start()
     mock.patch.object(ShardProducer, "take_over", take_over).start()

@@ -15,20 +15,23 @@ from typing import Any, Final
 from unittest import mock
 
 from outbox_connectors.loading import load
-from outbox_pipeline import postgres, provision, road, switch
+from outbox_pipeline import provision
 from outbox_pipeline.connect.client import ConnectClient
+from outbox_pipeline.ids import publisher
+from outbox_pipeline.ids.publisher import Publisher
+from outbox_pipeline.operations import switch
 from outbox_pipeline.relay import worker
-from outbox_pipeline.road import Road
+from outbox_pipeline.servers import postgres
 
 # A point is behind a call of the switch: what it is called on, its name, and which call of it.
 POINTS: Final[dict[str, dict[str, tuple[Any, str, int]]]] = {
     "relay": {
-        "first sweep": (switch.Sweep, "run", 1),
+        "first sweep": (switch.HistoryMove, "run", 1),
         "connector stopped": (ConnectClient, "stop", 1),
         "offset forgotten": (switch, "detach", 1),
-        "second sweep": (switch.Sweep, "run", 2),
+        "second sweep": (switch.HistoryMove, "run", 2),
         "slot dropped": (switch, "_drop_slot", 1),
-        "road written": (road, "write", 1),
+        "road written": (publisher, "write", 1),
     },
     "cdc": {
         "slot made": (provision, "apply_postgres", 1),
@@ -65,7 +68,7 @@ def main() -> None:
     """Switch, and die at the point."""
     path, to, point = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     definition = load(path, os.environ)
-    move = switch.to_relay if Road(to) is Road.RELAY else switch.to_cdc
+    move = switch.to_relay if Publisher(to) is Publisher.RELAY else switch.to_cdc
     with (
         postgres.as_admin(definition, "outboxctl switch") as conn,
         ConnectClient(definition.connect) as client,

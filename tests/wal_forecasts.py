@@ -14,7 +14,7 @@ import psycopg
 
 from outbox_pipeline.watch.forecast import rates_of
 from outbox_pipeline.watch.history import History
-from outbox_pipeline.watch.verdict import Key, SecondsLeft, Verdict
+from outbox_pipeline.watch.verdict import SecondsLeft, Verdict, VerdictKey
 
 # A checkpoint comes every 16 MB, and it may be the one or the next that ends the slot: little beside the cap.
 SETTINGS = {"max_slot_wal_keep_size": "256MB", "max_wal_size": "32MB"}
@@ -53,7 +53,7 @@ class Foretold:
 
 def pause(verdict: Verdict) -> None:
     """Wait between two rounds; longer once the cap is passed and a checkpoint is due."""
-    time.sleep(0.2 if verdict.key is Key.RESCUE_WINDOW else 0.1)
+    time.sleep(0.2 if verdict.key is VerdictKey.RESCUE_WINDOW else 0.1)
 
 
 def write(conn: psycopg.Connection[Any], megabytes: int) -> int:

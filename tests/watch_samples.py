@@ -13,25 +13,25 @@ from outbox_pipeline.watch.sample import (
     GroupSample,
     Holder,
     KafkaSample,
-    Names,
-    OutboxTable,
+    OutboxSample,
     PostgresSample,
     Publication,
     Sample,
     Sender,
-    Server,
-    Settings,
+    ServerSample,
+    ServerSettings,
     Slot,
     TaskSample,
+    WatchedNames,
 )
 from outbox_pipeline.watch.thresholds import Thresholds
-from outbox_pipeline.watch.verdict import Key, Unseen, Verdict
+from outbox_pipeline.watch.verdict import Unseen, Verdict, VerdictKey
 
 MIB = 1024 * 1024
 NOW = 1_800_000_000.0
 WAL = 10_000 * MIB
 
-NAMES = Names(
+NAMES = WatchedNames(
     pipeline="shop",
     database="shop",
     slot="shop_outbox",
@@ -43,7 +43,7 @@ NAMES = Names(
     topics=("outbox.event.order",),
     ticker="outboxctl watch shop",
 )
-SETTINGS = Settings(
+SETTINGS = ServerSettings(
     wal_level="logical",
     segment_bytes=16 * MIB,
     max_wal_bytes=1024 * MIB,
@@ -55,7 +55,7 @@ SETTINGS = Settings(
     wal_sender_timeout=60.0,
     idle_slot_timeout=0.0,
 )
-SERVER = Server(
+SERVER = ServerSample(
     version=180000,
     system_identifier="7000000000000000001",
     timeline=1,
@@ -96,7 +96,7 @@ SENDER = Sender(
     flush_lag=0.05,
     reply_at=NOW - 1,
 )
-OUTBOX = OutboxTable(
+OUTBOX = OutboxSample(
     inserted=5000,
     deleted=0,
     live=5000,
@@ -123,6 +123,7 @@ CONNECT = ConnectSample(
     tasks=(TaskSample(0, "RUNNING"),),
     offset_lsn=WAL - 1000,
     offset_type="INSERT",
+    config={"database.user": "shop_cdc", "slot.name": "shop_outbox"},
 )
 PARTITION = ("outbox.event.order", 0)
 GROUP = GroupSample(name="billing", state="STABLE", members=1, committed={PARTITION: 5000})
@@ -228,7 +229,7 @@ KAFKA_GONE = Unseen("kafka", "kafka:9092: connection refused", "check bootstrap.
 POSTGRES_GONE = Unseen("postgres", "db:5432: connection refused", "check host and port")
 
 
-def outranked(answer: Verdict) -> set[Key]:
+def outranked(answer: Verdict) -> set[VerdictKey]:
     return {finding.key for finding in answer.findings}
 
 

@@ -6,16 +6,17 @@ none; a configuration written by hand usually has several.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from outbox_connectors import checks_liveness, checks_router, checks_table, checks_values
-from outbox_connectors.config_view import OutboxTable, TableColumn, View
+from outbox_connectors import checks_foreign, checks_liveness, checks_router, checks_table, checks_values
+from outbox_connectors.config_view import CapturedTable, TableColumn, View
 from outbox_connectors.definition import Definition
 from outbox_connectors.findings import Finding, Severity
 from outbox_connectors.profile import FIXES_COMMIT_OFFSETS, OLDEST, Version
 
-__all__ = ["Finding", "OutboxTable", "Severity", "TableColumn", "check", "releases", "retention", "worst"]
+__all__ = ["CapturedTable", "Finding", "Severity", "TableColumn", "check", "releases", "retention", "worst"]
 
 _RULES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     *checks_values.RULES,
@@ -29,7 +30,7 @@ def check(
     *,
     debezium: Version | None = None,
     postgres_major: int | None = None,
-    table: OutboxTable | None = None,
+    table: CapturedTable | None = None,
 ) -> list[Finding]:
     """Find the traps in a connector's configuration, the worst first.
 
@@ -37,9 +38,60 @@ def check(
     """
     view = View(config, debezium, postgres_major, table)
     found = [finding for rule in _RULES for finding in rule(view)]
+    ours = checks_foreign.follows_contract(view)
     if table is not None:
-        found += [finding for rule in checks_table.RULES for finding in rule(view, table)]
-    return sorted(found, key=lambda finding: finding.severity is not Severity.CRITICAL)
+        rules = checks_table.RULES if ours else checks_table.FOREIGN_RULES
+        found += [finding for rule in rules for finding in rule(view, table)]
+    if not ours:
+        found = [checks_foreign.asked(finding) for finding in found]
+    found = [finding for finding in found if not _about_a_reference(finding, view)] + list(_references(view))
+    order = (Severity.CRITICAL, Severity.WARNING, Severity.OK)
+    return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+# Their causes do not name the property in full.
+_OF_THE_ROUTER: Final = frozenset(
+    (
+        "contract-columns",
+        "contract-headers",
+        "missing-column",
+        "no-delegate",
+        "no-predicate",
+        "no-router",
+        "op-invalid-behavior",
+        "predicate-pattern",
+        "route-regex",
+    )
+)
+_OF_MESSAGES: Final = frozenset(("excluded-ticks", "no-heartbeat", "foreign-messages", "bare-heartbeat"))
+
+
+def _about_a_reference(finding: Finding, view: View) -> bool:
+    """Tell whether a finding is about a value that nobody here can see."""
+    for key in view.references:
+        if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w-]|\.\w)", finding.cause):
+            return True
+        if finding.code in _OF_THE_ROUTER and key.startswith(("transforms", "predicates", "value.converter")):
+            return True
+        if finding.code in _OF_MESSAGES and key.startswith(("message.prefix", "heartbeat")):
+            return True
+        if finding.code == "topic-creation" and key.startswith("topic.creation.default."):
+            return True
+    return False
+
+
+def _references(view: View) -> Iterator[Finding]:
+    """Say how many values were not checked. Those of secrets are as they should be."""
+    if count := len(view.references):
+        words = "values are references and were" if count > 1 else "value is a reference and was"
+        cause = f"{count} {words} not checked"
+        yield Finding(
+            "references",
+            Severity.OK,
+            cause,
+            "find out on the worker what they stand for",
+            "Kafka documentation, ConfigProvider",
+        )
 
 
 def releases(*, debezium: Version | None, postgres_major: int | None) -> list[Finding]:
@@ -65,7 +117,7 @@ def releases(*, debezium: Version | None, postgres_major: int | None) -> list[Fi
 def retention(definition: Definition) -> list[Finding]:
     """Find topics that forget their records before the outbox may forget the rows.
 
-    A row leaves when its record is there to prove it (outbox_pipeline.prune). A topic without
+    A row leaves when its record is there to prove it (outbox_pipeline.operations.prune). A topic without
     retention.ms of its own keeps records as the broker says, which is not looked at.
     """
     found = []

@@ -8,8 +8,8 @@ from typing import Final
 
 from outbox_connectors.checks_values import MEASURED, C, W
 from outbox_connectors.config_view import ROUTER, View, matches
-from outbox_connectors.document import nearest
 from outbox_connectors.findings import Finding
+from outbox_connectors.nearest_word import nearest
 from outbox_connectors.profile import PLACEMENT
 
 ROUTER_KEYS: Final = frozenset(
@@ -54,6 +54,8 @@ _CONTRACT: Final = {
 _STRING: Final = "org.apache.kafka.connect.storage.StringConverter"
 _ESCAPED: Final = re.compile(r"\\(.)")
 _PLAIN: Final = r"\1"
+_GONE: Final = "io.debezium.converters.ByteBufferConverter"  # since Debezium 2
+_KAFKA_BYTES: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
 _BINARY: Final = (
     "io.debezium.converters.BinaryDataConverter",
     "io.debezium.converters.ByteArrayConverter",
@@ -105,21 +107,27 @@ def _predicate(view: View) -> Iterator[Finding]:
             yield Finding("no-predicate", severity, cause, remedy, MEASURED)
         elif name not in view.names("predicates"):
             cause = f"predicate {name} is not listed in predicates, which fails the task"
-            yield Finding("undefined-predicate", C, cause, f"set predicates={name}", MEASURED)
+            yield Finding(
+                "undefined-predicate",
+                C,
+                cause,
+                f"set predicates={','.join((*view.names('predicates'), name))}",
+                MEASURED,
+            )
         else:
             yield from _pattern(view, alias, name)
 
 
 def _pattern(view: View, alias: str, name: str) -> Iterator[Finding]:
-    if view.get(f"transforms.{alias}.negate").lower() == "true":
-        cause = f"transforms.{alias}.negate=true routes everything but the outbox"
-        yield Finding("predicate-pattern", C, cause, "remove it", "Kafka Connect documentation")
+    negated = view.get(f"transforms.{alias}.negate").lower() == "true"
     pattern, tables = view.get(f"predicates.{name}.pattern"), view.names("table.include.list")
     if not pattern or len(tables) != 1:
         return
     topic = f"{view.get('topic.prefix')}.{_ESCAPED.sub(_PLAIN, tables[0])}"
-    if matches(pattern, topic) is False:
+    if matches(pattern, topic) is negated:
         cause = f"predicates.{name}.pattern does not match {topic}: rows stay there, unrouted"
+        if negated:
+            cause = f"transforms.{alias}.negate=true keeps {topic} from the router: rows stay there, unrouted"
         remedy = "match <topic.prefix>.<schema>.<table>, the topic before routing"
         yield Finding("predicate-pattern", C, cause, remedy, MEASURED)
 
@@ -206,7 +214,9 @@ def _shapes(view: View) -> Iterator[Finding]:
             )
         column = _option(view, alias, "table.field.event.timestamp")
         live = view.table.column(column) if view.table and column else None
-        if column == "occurred_at" or (live is not None and "with time zone" in live.sql_type):
+        if (column == "occurred_at" and view.table is None) or (
+            live is not None and "with time zone" in live.sql_type
+        ):
             cause = f"table.field.event.timestamp={column} is a timestamptz, which fails the task"
             yield Finding("timestamp-column", C, cause, "remove it: occurred_at is a header", MEASURED)
 
@@ -221,23 +231,70 @@ def _before_the_router(view: View) -> Iterator[Finding]:
             yield Finding("unwrap-before-router", C, cause, f"remove {alias}", "EventRouter")
 
 
+_WITH_DELEGATE: Final = (
+    f"set value.converter={_BINARY[0]} and "
+    "value.converter.delegate.converter.type=org.apache.kafka.connect.json.JsonConverter and "
+    "value.converter.delegate.converter.type.schemas.enable=false"
+)
+_TEXT_TYPES: Final = ("json", "jsonb", "text", "character varying")
+_ASK_TYPE: Final = (
+    "find out the type of the payload column: StringConverter destroys a bytea (its value becomes the name "
+    "of a Java buffer), which takes BinaryDataConverter; and what the readers of its topics expect"
+)
+
+
+def _payload_type(view: View) -> str:
+    """The type of the live column that is the payload; empty where it is not known."""
+    if view.table is None or not view.routers:
+        return ""
+    live = view.table.column(_option(view, view.routers[0], "table.field.event.payload") or "payload")
+    return live.sql_type.partition("(")[0] if live else ""
+
+
 def _value_converter(view: View) -> Iterator[Finding]:
-    converter = view.get("value.converter")
-    live = view.table.column("payload") if view.table else None
-    binary = live.sql_type == "bytea" if live else converter in _BINARY
-    if binary and converter not in _BINARY:
-        cause = f"value.converter={converter or '(absent)'} cannot carry a bytea payload as it is"
-        yield Finding("value-converter", C, cause, f"set value.converter={_BINARY[0]}", MEASURED)
-    elif not binary and converter != _STRING:
-        cause = f"value.converter={converter or '(absent)'} does not carry the payload's JSON as it is"
-        yield Finding("value-converter", C, cause, f"set value.converter={_STRING}", MEASURED)
+    converter, kind = view.get("value.converter"), _payload_type(view)
+    shown = f"value.converter={converter or '(absent)'}"
+    as_text = (view.get("binary.handling.mode") or "bytes") != "bytes"
+    if kind == "bytea" and not as_text:
+        yield from _bytea(shown, converter)
+    elif converter in _BINARY and kind == "":
+        pass  # the payload is binary, as far as the configuration tells
+    elif converter != _STRING:
+        if kind in _TEXT_TYPES and _sets_contract(view):
+            yield Finding(
+                "value-converter",
+                C,
+                f"{shown} does not carry the payload's JSON as it is",
+                f"set value.converter={_STRING}",
+                MEASURED,
+            )
+        else:
+            severity = W if converter else C
+            text = "does not carry the payload as it is, or it may be binary"
+            yield Finding("value-converter", severity, f"{shown} {text}", _ASK_TYPE, MEASURED)
     if converter in _BINARY and not view.get("value.converter.delegate.converter.type"):
         cause = "BinaryDataConverter without a delegate fails the task at the first heartbeat or message"
         remedy = "set value.converter.delegate.converter.type=org.apache.kafka.connect.json.JsonConverter"
         yield Finding("no-delegate", C, cause, remedy, MEASURED)
-    if binary and (view.get("binary.handling.mode") or "bytes") != "bytes":
+    if (kind == "bytea" or converter in _BINARY) and as_text:
         cause = f"binary.handling.mode={view.get('binary.handling.mode')} turns a bytea payload into text"
-        yield Finding("binary-mode", C, cause, "set binary.handling.mode=bytes", "Debezium documentation")
+        remedy = f"set binary.handling.mode=bytes and {_WITH_DELEGATE.removeprefix('set ')}"
+        yield Finding("binary-mode", C, cause, remedy, "Debezium documentation")
+
+
+def _bytea(shown: str, converter: str) -> Iterator[Finding]:
+    """A StringConverter and a class that is gone cannot be what anybody wants; others have their readers."""
+    if converter in (_STRING, _GONE):
+        cause = f"{shown} cannot carry a bytea payload as it is"
+        yield Finding("value-converter", C, cause, _WITH_DELEGATE, MEASURED)
+    elif converter not in (*_BINARY, _KAFKA_BYTES):
+        cause = f"{shown} writes a bytea payload in a form of its own"
+        remedy = "nothing to do while the readers of its topics expect this form; the bytes as they are take "
+        yield Finding("value-converter", W, cause, f"{remedy}BinaryDataConverter", MEASURED)
+
+
+def _sets_contract(view: View) -> bool:
+    return any(_option(view, alias, "route.by.field") == "aggregate_type" for alias in view.routers)
 
 
 RULES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (

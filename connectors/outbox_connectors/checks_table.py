@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from outbox_connectors.config_view import OutboxTable, View
+from outbox_connectors.config_view import CapturedTable, View
 from outbox_connectors.findings import Finding, Severity
 from outbox_connectors.profile import FIXES_COPY_PAGES
 from outbox_connectors.record import COLUMNS, Place
@@ -13,14 +13,14 @@ from outbox_connectors.record import COLUMNS, Place
 _SPELLINGS: Final = {"timestamptz": "timestamp with time zone", "int": "integer", "int4": "integer"}
 
 
-def _missing_columns(_: View, table: OutboxTable) -> Iterator[Finding]:
+def _missing_columns(_: View, table: CapturedTable) -> Iterator[Finding]:
     for column in COLUMNS:
         if column.place is not Place.NOWHERE and table.column(column.name) is None:
             cause = f"column {column.name} is missing, and the router fails on the first row without it"
             yield Finding("missing-column", Severity.CRITICAL, cause, "run outboxctl plan", "EventRouter")
 
 
-def _column_types(_: View, table: OutboxTable) -> Iterator[Finding]:
+def _column_types(_: View, table: CapturedTable) -> Iterator[Finding]:
     for column in COLUMNS:
         live = table.column(column.name)
         if live is None or column.place is Place.NOWHERE:
@@ -34,7 +34,7 @@ def _column_types(_: View, table: OutboxTable) -> Iterator[Finding]:
             yield Finding("column-type", Severity.CRITICAL, cause, remedy, "Debezium type mapping")
 
 
-def _defaults(_: View, table: OutboxTable) -> Iterator[Finding]:
+def _defaults(_: View, table: CapturedTable) -> Iterator[Finding]:
     for column in COLUMNS:
         live = table.column(column.name)
         if live is None or column.place is Place.NOWHERE or not (live.nullable and live.default):
@@ -44,7 +44,7 @@ def _defaults(_: View, table: OutboxTable) -> Iterator[Finding]:
         yield Finding("default-on-nullable", Severity.CRITICAL, cause, remedy, "Struct.get in Kafka Connect")
 
 
-def _nullable(_: View, table: OutboxTable) -> Iterator[Finding]:
+def _nullable(_: View, table: CapturedTable) -> Iterator[Finding]:
     for column in COLUMNS:
         live = table.column(column.name)
         if live is not None and live.nullable and not column.nullable and column.place is not Place.NOWHERE:
@@ -53,7 +53,7 @@ def _nullable(_: View, table: OutboxTable) -> Iterator[Finding]:
             yield Finding("nullable-column", Severity.CRITICAL, cause, remedy, "EventRouter")
 
 
-def _row_trigger(view: View, table: OutboxTable) -> Iterator[Finding]:
+def _row_trigger(view: View, table: CapturedTable) -> Iterator[Finding]:
     if table.has_row_trigger:
         return
     loses = view.older_than(FIXES_COPY_PAGES)
@@ -63,14 +63,48 @@ def _row_trigger(view: View, table: OutboxTable) -> Iterator[Finding]:
     yield Finding("no-row-trigger", severity, cause, "run outboxctl apply", "Debezium dbz#1554")
 
 
-def _partition_root(_: View, table: OutboxTable) -> Iterator[Finding]:
+def _partition_root(_: View, table: CapturedTable) -> Iterator[Finding]:
     if table.partitioned and not table.publishes_via_root:
         cause = "rows are published under the names of partitions, which no filter matches: nothing arrives"
         remedy = "ALTER PUBLICATION ... SET (publish_via_partition_root = true)"
         yield Finding("partition-root", Severity.CRITICAL, cause, remedy, "PostgreSQL CREATE PUBLICATION")
 
 
-RULES: Final[tuple[Callable[[View, OutboxTable], Iterator[Finding]], ...]] = (
+def _configured_columns(view: View, table: CapturedTable) -> Iterator[Finding]:
+    """Compare what the router is told to read with what the table has, whatever the contract."""
+    names = ", ".join(column.name for column in table.columns)
+    for alias in view.routers:
+        prefix = f"transforms.{alias}."
+        wanted = {
+            key: view.get(f"{prefix}{key}") or default
+            for key, default in ROUTER_COLUMNS.items()
+            if default or view.get(f"{prefix}{key}")
+        }
+        placed = view.names(f"{prefix}table.fields.additional.placement")
+        if view.get(f"{prefix}table.field.additional.missing").lower() != "ignore":
+            wanted |= {f"placement {entry}": entry.partition(":")[0] for entry in placed}
+        for key, column in wanted.items():
+            if table.column(column) is None:
+                cause = f"{key} is {column}, which the table has not: the first row fails the task"
+                remedy = f"find out which of its columns is meant: {names}"
+                yield Finding("missing-column", Severity.CRITICAL, cause, remedy, "EventRouter")
+
+
+# What the router reads, with Debezium's defaults; no default: only where it is set.
+ROUTER_COLUMNS: Final = {
+    "table.field.event.id": "id",
+    "table.field.event.key": "aggregateid",
+    "table.field.event.payload": "payload",
+    "route.by.field": "aggregatetype",
+    "table.field.event.timestamp": "",
+    "table.field.event.schema.version": "",
+}
+FOREIGN_RULES: Final[tuple[Callable[[View, CapturedTable], Iterator[Finding]], ...]] = (
+    _configured_columns,
+    _row_trigger,
+    _partition_root,
+)
+RULES: Final[tuple[Callable[[View, CapturedTable], Iterator[Finding]], ...]] = (
     _missing_columns,
     _column_types,
     _defaults,

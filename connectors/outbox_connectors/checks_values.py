@@ -9,9 +9,9 @@ from typing import Final
 
 from outbox_connectors import profile
 from outbox_connectors.config_view import View
-from outbox_connectors.document import nearest
 from outbox_connectors.findings import Finding, Severity
 from outbox_connectors.masking import is_literal_secret
+from outbox_connectors.nearest_word import nearest
 from outbox_connectors.profile import Version
 
 W, C = Severity.WARNING, Severity.CRITICAL

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from outbox_connectors.masking import holds_reference, is_secret
 from outbox_connectors.profile import Version
 
 ROUTER = "io.debezium.transforms.outbox.EventRouter"
@@ -22,7 +23,7 @@ class TableColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class OutboxTable:
+class CapturedTable:
     """The live outbox table, as far as the checks need it."""
 
     columns: tuple[TableColumn, ...]
@@ -42,11 +43,12 @@ class View:
     config: Mapping[str, str]
     debezium: Version | None
     postgres_major: int | None
-    table: OutboxTable | None
+    table: CapturedTable | None
 
     def get(self, key: str, default: str = "") -> str:
-        """The value of a property, without blanks around it."""
-        return self.config.get(key, default).strip()
+        """The value of a property, without blanks around it; empty where it is a reference."""
+        value = self.config.get(key, default).strip()
+        return "" if holds_reference(value) else value
 
     def number(self, key: str, default: int) -> int:
         """A property as a whole number; the default also where it is none (Connect refuses that itself)."""
@@ -66,6 +68,11 @@ class View:
     def older_than(self, version: Version) -> bool:
         """Tell whether Debezium is known to be older."""
         return self.debezium is not None and self.debezium < version
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The properties whose value only the workers know, those that hold secrets left out."""
+        return tuple(key for key, text in self.config.items() if holds_reference(text) and not is_secret(key))
 
     @property
     def routers(self) -> tuple[str, ...]:

@@ -72,6 +72,7 @@ class Postgres:
     slot: str
     publication: str
     failover: bool  # asked for; has an effect on PostgreSQL 17 and later
+    restrict_messages: bool  # take pg_logical_emit_message from PUBLIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +133,11 @@ class Connect:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WatchSection:
     """How the pipeline is watched. `ticker` None: the connector's own heartbeat is rendered instead."""
 
     ticker: timedelta | None
+    roles: tuple[str, ...]  # who ticks, besides the administrator; none: the outbox's writers
     warn_left: timedelta
     critical_left: timedelta
     groups: tuple[str, ...]
@@ -153,7 +155,7 @@ class Definition:
     outbox: Outbox
     kafka: Kafka
     connect: Connect
-    watch: Watch
+    watch: WatchSection
 
     @property
     def heartbeat_prefix(self) -> str:

@@ -1,21 +1,23 @@
 """The definition file as a tree that knows its lines, and typed access to it.
 
+What a key may hold and what it is when it is absent comes from the table in `keys`.
+
 Every access either returns a value or raises DefinitionError with file, line, cause and remedy. A value
 that came from a variable is never shown in a message, because nobody knows what was in the variable.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
 
 from outbox_connectors.definition import Secret
 from outbox_connectors.errors import DefinitionError
+from outbox_connectors.keys import SECTIONS, Key
+from outbox_connectors.nearest_word import nearest
 
-E = TypeVar("E", bound=StrEnum)
 T = TypeVar("T")
 
 _TRUE: Final = ("true", "yes", "on")
@@ -62,13 +64,6 @@ class Members:
 Node = Scalar | Items | Members
 
 
-def nearest(wrong: str, known: Iterable[str]) -> str:
-    """Say which known word was probably meant, or which words there are."""
-    words = sorted(known)
-    close = difflib.get_close_matches(wrong, words, n=1, cutoff=0.6)
-    return f"did you mean {close[0]}?" if close else f"known here: {', '.join(words)}"
-
-
 def _sort(node: Node) -> str:
     match node:
         case Items():
@@ -80,18 +75,19 @@ def _sort(node: Node) -> str:
 
 
 class Section:
-    """One mapping of the file with the keys it may have."""
+    """One mapping of the file. `keys` is its path in the table, where that is not `path` itself."""
 
-    def __init__(self, node: Members, path: str, keys: Sequence[str]) -> None:
+    def __init__(self, node: Members, path: str, keys: str | None = None) -> None:
         self.where = node.where
         self.path = path
         self._node = node
+        self._keys: Mapping[str, Key] = SECTIONS[path if keys is None else keys]
         for key in node.members:
-            if key not in keys:
+            if key not in self._keys:
                 raise DefinitionError(
                     f"unknown key {self._name(key)}",
                     where=node.key_where[key],
-                    remedy=nearest(key, keys),
+                    remedy=nearest(key, self._keys),
                 )
 
     def _name(self, key: str) -> str:
@@ -115,71 +111,66 @@ class Section:
     def _required(self, key: str) -> DefinitionError:
         return DefinitionError(f"{self._name(key)} is missing", where=self.where, remedy="add it")
 
-    def text(self, key: str, default: str | None = None) -> str:
-        """Read a text; without a default the key must be there and not empty."""
-        scalar = self._scalar(key)
+    def text(self, key: str, *, pipeline: str = "", required: bool = True) -> str:
+        """Read a text that its type finds nothing wrong with.
+
+        `pipeline` fills the default that is made of the pipeline's name. A key without default has to
+        be there and not empty, unless `required` is false.
+        """
+        row, scalar = self._keys[key], self._scalar(key)
+        default = "" if row.default is None and not required else row.default
         if scalar is None:
             if default is None:
                 raise self._required(key)
-            return default
-        value = _text(scalar, self.fault, key)
-        if not value and default is None:
-            raise self.fault(key, "is empty")
-        return value
-
-    def name(self, key: str, check: Callable[[str], str], default: str | None = None) -> str:
-        """Read a text that `check` finds nothing wrong with; it returns the remedy otherwise."""
-        value = self.text(key, default)
-        remedy = check(value)
+            value = default.replace("<pipeline>", pipeline)
+        else:
+            value = _text(scalar, self.fault, key)
+            if not value and default is None:
+                raise self.fault(key, "is empty")
+        remedy = row.type.check(value)
         if remedy:
             raise self.fault(key, f"is not usable: {self.shown(key, value)}", remedy)
         return value
 
     def secret(self, key: str) -> Secret:
         """Read a text that must not show up anywhere. Absent: empty."""
-        return Secret(self.text(key, ""))
+        return Secret(self.text(key))
 
     def shown(self, key: str, value: str) -> str:
         """Quote a value for a message as the file has it, so that no variable's content shows."""
         node = self._get(key)
         return repr(node.written if isinstance(node, Scalar) else value)
 
-    def parsed(self, key: str, parse: Callable[[str], T], default: T, remedy: str) -> T:
+    def parsed(self, key: str, parse: Callable[[str], T]) -> T:
         """Read a value with `parse`, which raises ValueError for what it does not understand."""
-        scalar = self._scalar(key)
+        row, scalar = self._keys[key], self._scalar(key)
         if scalar is None:
-            return default
+            return parse(row.default or "")
         try:
             return parse(scalar.text.strip())
         except ValueError:
             problem = f"cannot be understood: {scalar.written!r}"
-            raise self.fault(key, problem, remedy) from None
+            raise self.fault(key, problem, row.type.remedy) from None
 
-    def integer(self, key: str, default: int, low: int, high: int) -> int:
-        """Read a whole number between `low` and `high`."""
-        value = self.parsed(key, int, default, "write a whole number")
-        if not low <= value <= high:
-            raise self.fault(key, f"is out of range: {self.shown(key, str(value))}", f"{low} to {high}")
+    def integer(self, key: str, default: int | None = None) -> int:
+        """Read a whole number within the bounds of its type. `default` replaces the table's."""
+        if default is not None and self._scalar(key) is None:
+            return default
+        value, bounds = self.parsed(key, int), self._keys[key].type
+        if not bounds.low <= value <= bounds.high:
+            problem = f"is out of range: {self.shown(key, str(value))}"
+            raise self.fault(key, problem, f"{bounds.low} to {bounds.high}")
         return value
 
-    def flag(self, key: str, default: bool) -> bool:
+    def flag(self, key: str) -> bool:
         """Read true or false."""
-        return self.parsed(key, _flag, default, "write true or false")
-
-    def choice(self, key: str, options: type[E], default: E) -> E:
-        """Read one of the words of an enumeration."""
-        words = ", ".join(options)
-        return self.parsed(key, options, default, f"one of {words}")
+        return self.parsed(key, _flag)
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Read a list of non-empty texts. Absent: empty."""
-        return tuple(value for value, _ in self._items(key))
-
-    def names(self, key: str, check: Callable[[str], str]) -> tuple[str, ...]:
-        """Read a list of texts that `check` finds nothing wrong with."""
+        """Read a list of non-empty texts that their type finds nothing wrong with. Absent: empty."""
         found = []
         for value, scalar in self._items(key):
-            remedy = check(value)
+            remedy = self._keys[key].type.check(value)
             if remedy:
                 problem = f"{self._name(key)} has an unusable entry: {scalar.written!r}"
                 raise DefinitionError(problem, where=scalar.where, remedy=remedy)
@@ -200,26 +191,26 @@ class Section:
                 raise DefinitionError(f"{self._name(key)} has an empty entry", where=item.where)
             yield value, item
 
-    def section(self, key: str, keys: Sequence[str], *, required: bool = False) -> Section:
+    def section(self, key: str) -> Section:
         """Open a mapping inside this one. Absent: an empty one, unless it is required."""
         node = self._get(key)
         if node is None:
-            if required:
+            if self._keys[key].default is None:
                 raise self._required(key)
             node = Members(self._node.key_where.get(key, self.where), {}, {})
-        return self._opened(key, node, keys)
+        return self._opened(key, node)
 
-    def sections(self, key: str, keys: Sequence[str]) -> Mapping[str, Section]:
+    def sections(self, key: str) -> Mapping[str, Section]:
         """Open a mapping whose members are mappings with the same keys and names of the user's."""
         outer = self._members(key)
         found = {}
         for name, node in outer.members.items():
             empty = isinstance(node, Scalar) and node.kind is Kind.NOTHING
             inner = Members(outer.key_where[name], {}, {}) if empty else node
-            found[name] = self._opened(f"{key}.{name}", inner, keys)
+            found[name] = self._opened(f"{key}.{name}", inner, f"{self._name(key)}.*")
         return found
 
-    def _opened(self, key: str, node: Node, keys: Sequence[str]) -> Section:
+    def _opened(self, key: str, node: Node, keys: str | None = None) -> Section:
         if not isinstance(node, Members):
             raise DefinitionError(f"{self._name(key)} must be a mapping, not {_sort(node)}", where=node.where)
         return Section(node, self._name(key), keys)

@@ -79,7 +79,7 @@ def encode(event: Event, payload: Payload | None = None) -> Encoded:
     _check_text("event_type", event.event_type, record.MAX_EVENT_TYPE)
     _check_version(event.event_version)
     _check_moment(event.occurred_at)
-    for name in ("traceparent", "correlation_id", "causation_id"):
+    for name in record.TRACE_TEXTS:
         value = getattr(event, name)
         if value is not None:
             _check_text(name, value, record.MAX_TRACE_TEXT, empty=True)
@@ -272,22 +272,16 @@ def record_of(event: Event, topic: str, payload: Payload | None = None) -> Recor
     """Make the record that an event becomes once its row is committed. Raises EventError."""
     encoded = encode(event, payload)
     body = encoded.payload
+    printed = {
+        "id": str(event.id),
+        "event_version": str(event.event_version),
+        "occurred_at": record.time_text(event.occurred_at),
+        "headers": None if encoded.headers is None else jsonb_text(encoded.headers),
+    }
+    texts = ((name, printed[name] if name in printed else getattr(event, name)) for name in record.HEADERS)
     return Record(
         topic,
         event.aggregate_id.encode(),
         jsonb_text(body).encode() if isinstance(body, str) else body,
-        (
-            ("id", str(event.id).encode()),
-            ("event_type", event.event_type.encode()),
-            ("event_version", str(event.event_version).encode()),
-            ("occurred_at", record.time_text(event.occurred_at).encode()),
-            ("traceparent", _optional(event.traceparent)),
-            ("correlation_id", _optional(event.correlation_id)),
-            ("causation_id", _optional(event.causation_id)),
-            ("headers", _optional(None if encoded.headers is None else jsonb_text(encoded.headers))),
-        ),
+        tuple((name, None if text is None else text.encode()) for name, text in texts),
     )
-
-
-def _optional(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()

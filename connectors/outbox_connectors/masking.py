@@ -13,6 +13,16 @@ _SECRET = re.compile(
 _REFERENCES = re.compile(r"(\$\{[A-Za-z0-9_.-]+:(?!-)[^}]*\})+")
 
 
+def is_secret(key: str) -> bool:
+    """Tell whether a property holds a secret, or a reference to one."""
+    return _SECRET.search(key) is not None
+
+
+def holds_reference(value: str) -> bool:
+    """Tell whether a value has a `${provider:...}` in it, whose text only Connect's workers know."""
+    return _REFERENCES.search(value) is not None
+
+
 def is_literal_secret(key: str, value: str) -> bool:
     """Tell whether a property holds a secret itself, and not a `${provider:...}` that Connect resolves."""
     return bool(value and _SECRET.search(key) and not _REFERENCES.fullmatch(value))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, LiteralString, NamedTuple, Required, TypeAlias, TypedDict
 from uuid import UUID
 
 # Lists and string-keyed mappings of scalars, as `json.dumps` takes them.
@@ -39,8 +39,8 @@ class Place(StrEnum):
 class Column:
     """A column of the outbox table and what becomes of it."""
 
-    name: str
-    sql_type: str
+    name: LiteralString
+    sql_type: LiteralString
     nullable: bool
     place: Place
     meaning: str
@@ -61,8 +61,12 @@ COLUMNS: Final = (
     Column("headers", "jsonb", True, Place.HEADER, "the application's own headers, one JSON document"),
 )
 
+# What a writer gives, in the order of the columns; `position` is the server's.
+WRITTEN: Final = tuple(c for c in COLUMNS if c.name != "position")
 # Always all of them, always in this order; a NULL column is a header with a null value.
 HEADERS: Final[tuple[str, ...]] = tuple(c.name for c in COLUMNS if c.place is Place.HEADER)
+# The optional texts: each is a header of its own, with one limit for all.
+TRACE_TEXTS: Final = tuple(c.name for c in COLUMNS if c.nullable and c.sql_type == "text")
 
 # -- Limits ------------------------------------------------------------------------------------------
 # A row that Kafka refuses stops the connector for good, and rows behind it may already have overtaken
@@ -76,7 +80,7 @@ AGGREGATE_TYPE_PATTERN: Final = r"^[a-zA-Z0-9._-]+$"
 MAX_AGGREGATE_TYPE: Final = 200
 MAX_AGGREGATE_ID: Final = 1024
 MAX_EVENT_TYPE: Final = 255
-# traceparent, correlation_id and causation_id, each.
+# Each of TRACE_TEXTS.
 MAX_TRACE_TEXT: Final = 255
 MAX_HEADERS_BYTES: Final = 16_384
 # Producer's max.request.size (1,048,576, counted before compression) and the topic's max.message.bytes
@@ -103,6 +107,20 @@ class Event:
     correlation_id: str | None = None
     causation_id: str | None = None
     headers: Json | JsonText = None
+
+
+class EventFields(TypedDict, total=False):
+    """The keyword arguments of everything that makes an Event, besides its id and its time."""
+
+    aggregate_type: Required[str]
+    aggregate_id: Required[str]
+    event_type: Required[str]
+    payload: Required[Json | JsonText | bytes]
+    event_version: int
+    headers: Json | JsonText
+    correlation_id: str | None
+    causation_id: str | None
+    traceparent: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +158,7 @@ def _bytes(text: str | bytes | None) -> bytes | None:
 
 def row_record(row: Row, topic: str) -> Record:
     """Make the record that a row becomes, equal in every byte to what EventRouter makes of it."""
+    # Written out instead of taken from HEADERS: the relay does this for every row, and a loop is slower.
     return Record(
         topic,
         row.aggregate_id.encode(),

@@ -6,7 +6,8 @@ OutboxError                            exit code
 ├── Unreachable                        6  PostgreSQL or Kafka does not answer, or denies access
 ├── Refused
 │   ├── ReadOnlyDatabase               7  a standby, or a session that may not write
-│   └── RefusedWindow                  7  an inbox that would forget ids before the topics do
+│   ├── RefusedWindow                  7  an inbox that would forget ids before the topics do
+│   └── SharedSession                  7  a pooler that assigns the session to others between transactions
 └── Failed                             1
     ├── BatchNotCommitted              1  an own loop did not commit the same batch several times
     ├── FencedConsumer                 1  Kafka removed this member permanently
@@ -41,6 +42,7 @@ __all__ = [
     "RefusedSetting",
     "RefusedWindow",
     "Reject",
+    "SharedSession",
     "Skip",
     "Stopped",
     "SwallowedDatabaseError",
@@ -58,6 +60,10 @@ __all__ = [
 
 class RefusedSetting(UsageError):
     """A Kafka property that would lose, skip or repeat events."""
+
+
+class SharedSession(Refused):
+    """The dsn leads to a pooler that lends a server session for one transaction, and nobody said so."""
 
 
 class ReadOnlyDatabase(Refused):

@@ -106,12 +106,12 @@ def packed_uuid(text: bytes) -> bytes:
         packed = unhexlify(text.replace(b"-", b""))
     except ValueError:
         return b""
-    if len(packed) != 16:
-        return b""
-    if len(text) == 36 or packed == NIL:
+    if len(packed) == 16 and len(text) == 36:
         return packed
+    if len(packed) != 16 or len(text) != 32:
+        return b""
     marked = 0x10 <= packed[6] < 0x90 and packed[8] >> 6 == 0b10
-    return packed if marked and len(text) == 32 else b""
+    return packed if marked or packed == NIL else b""
 
 
 def says_nothing(text: bytes) -> bool:

@@ -20,11 +20,13 @@ Other drivers: `statement(event(...))` gives SQL and parameters.
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias, overload
+from operator import attrgetter
+from typing import Any, Literal, LiteralString, TypeAlias, TypeVar, Unpack, overload
 from uuid import UUID
 
 import psycopg
@@ -32,9 +34,10 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 from uuid_utils.compat import uuid7
 
-from outbox_connectors.definition import TableName
+from outbox_connectors.definition import Payload, TableName
 from outbox_connectors.event import Encoded, encode
-from outbox_connectors.record import Event, Json, JsonText
+from outbox_connectors.record import WRITTEN, Event, EventFields, JsonText
+from outbox_pipeline import inserts
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import EventError, UsageError
 
@@ -59,7 +62,23 @@ CHUNK_BYTES = 4_000_000
 Connection: TypeAlias = "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]"
 ParamStyle = Literal["pyformat", "format", "named", "qmark", "numeric", "numeric_dollar"]
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
+_COLUMNS = tuple(column.name for column in WRITTEN)
+_fields = attrgetter(*_COLUMNS)
 _COMMENT = re.compile(r"^--.*$", re.M)
+
+
+_F = TypeVar("_F", bound=Callable[..., object])
+
+
+def _shows_event_fields(function: _F) -> _F:
+    """Let `help()` and completion at run time show each of the event's fields with its default."""
+    own = inspect.signature(function)
+    fields = inspect.signature(Event).parameters
+    shown = {name: fields[name] for name in EventFields.__annotations__}
+    shown |= {name: one for name, one in own.parameters.items() if one.kind is not one.VAR_KEYWORD}
+    order = sorted(shown.values(), key=lambda one: (one.kind, one.default is not one.empty))
+    function.__dict__["__signature__"] = own.replace(parameters=order)
+    return function
 
 
 def new_id() -> UUID:
@@ -67,53 +86,27 @@ def new_id() -> UUID:
     return uuid7()
 
 
+@_shows_event_fields
 def event(
     *,
-    aggregate_type: str,
-    aggregate_id: str,
-    event_type: str,
-    payload: Json | JsonText | bytes,
-    event_version: int = 1,
-    headers: Json | JsonText = None,
-    correlation_id: str | None = None,
-    causation_id: str | None = None,
-    traceparent: str | None = None,
     event_id: UUID | None = None,
     occurred_at: datetime | None = None,
+    **fields: Unpack[EventFields],
 ) -> Event:
     """Make an event for `add_many` or `statement`; the fields mean what they mean in `add`."""
-    return Event(
-        id=event_id or new_id(),
-        aggregate_type=aggregate_type,
-        aggregate_id=aggregate_id,
-        event_type=event_type,
-        payload=payload,
-        event_version=event_version,
-        headers=headers,
-        correlation_id=correlation_id,
-        causation_id=causation_id,
-        traceparent=traceparent,
-        occurred_at=occurred_at or datetime.now(UTC),
-    )
+    return Event(id=event_id or new_id(), occurred_at=occurred_at or datetime.now(UTC), **fields)
 
 
+@_shows_event_fields
 def add(
     conn: psycopg.Connection[Any],
     *,
-    aggregate_type: str,
-    aggregate_id: str,
-    event_type: str,
-    payload: Json | JsonText | bytes,
-    event_version: int = 1,
-    headers: Json | JsonText = None,
-    correlation_id: str | None = None,
-    causation_id: str | None = None,
-    traceparent: str | None = None,
     event_id: UUID | None = None,
     occurred_at: datetime | None = None,
     keep: bool = True,
     table: str | TableName = DEFAULT_TABLE,
     allow_autocommit: bool = False,
+    **fields: Unpack[EventFields],
 ) -> UUID:
     """Write one event in the caller's transaction and return its id. Never commits.
 
@@ -125,19 +118,7 @@ def add(
     context. Raises EventError (nothing was sent) and UsageError in autocommit mode; psycopg's errors
     pass through.
     """
-    one = event(
-        aggregate_type=aggregate_type,
-        aggregate_id=aggregate_id,
-        event_type=event_type,
-        payload=payload,
-        event_version=event_version,
-        headers=headers,
-        correlation_id=correlation_id,
-        causation_id=causation_id,
-        traceparent=traceparent,
-        event_id=event_id,
-        occurred_at=occurred_at,
-    )
+    one = event(event_id=event_id, occurred_at=occurred_at, **fields)
     query, values = _one(one, table)
     _check_connection(conn, psycopg.Connection, allow_autocommit)
     # A cursor of the plain kind: the connection's own cursor_factory may not know %(name)s.
@@ -148,38 +129,19 @@ def add(
     return one.id
 
 
+@_shows_event_fields
 async def add_async(
     conn: psycopg.AsyncConnection[Any],
     *,
-    aggregate_type: str,
-    aggregate_id: str,
-    event_type: str,
-    payload: Json | JsonText | bytes,
-    event_version: int = 1,
-    headers: Json | JsonText = None,
-    correlation_id: str | None = None,
-    causation_id: str | None = None,
-    traceparent: str | None = None,
     event_id: UUID | None = None,
     occurred_at: datetime | None = None,
     keep: bool = True,
     table: str | TableName = DEFAULT_TABLE,
     allow_autocommit: bool = False,
+    **fields: Unpack[EventFields],
 ) -> UUID:
     """Write one event in the caller's transaction on an AsyncConnection; see `add`."""
-    one = event(
-        aggregate_type=aggregate_type,
-        aggregate_id=aggregate_id,
-        event_type=event_type,
-        payload=payload,
-        event_version=event_version,
-        headers=headers,
-        correlation_id=correlation_id,
-        causation_id=causation_id,
-        traceparent=traceparent,
-        event_id=event_id,
-        occurred_at=occurred_at,
-    )
+    one = event(event_id=event_id, occurred_at=occurred_at, **fields)
     query, values = _one(one, table)
     _check_connection(conn, psycopg.AsyncConnection, allow_autocommit)
     async with psycopg.AsyncCursor(conn) as cursor:
@@ -259,8 +221,8 @@ def statement(
         text, values = outbox.statement(event, "named")
         session.execute(sqlalchemy.text(text), values)          # SQLAlchemy
     """
-    name, values = _named_statement(event)
-    text = " ".join(_COMMENT.sub("", statements.get(name)).split())
+    payload, values = _parameters(event)
+    text = " ".join(_COMMENT.sub("", inserts.add_event(payload)).split())
     if paramstyle in ("pyformat", "format"):
         text = text.replace("{table}", _identifier(table).as_string(None).replace("%", "%%"))
     else:
@@ -278,40 +240,32 @@ def statement(
     return text, values if paramstyle == "named" else tuple(values[name] for name in names)
 
 
-def _named_statement(event: Event) -> tuple[str, dict[str, Any]]:
+def _parameters(event: Event) -> tuple[Payload | None, dict[str, Any]]:
+    """Check an event; give the type its payload needs (None: a tombstone) and the values to send."""
     encoded = encode(event)
-    values: dict[str, Any] = {
-        "id": event.id,
-        "aggregate_type": event.aggregate_type,
-        "aggregate_id": event.aggregate_id,
-        "event_type": event.event_type,
-        "event_version": event.event_version,
-        "occurred_at": event.occurred_at,
-        "traceparent": event.traceparent,
-        "correlation_id": event.correlation_id,
-        "causation_id": event.causation_id,
-        "headers": encoded.headers,
-    }
+    values = dict(zip(_COLUMNS, _fields(event), strict=True))
+    values["headers"] = encoded.headers
     if encoded.payload is None:
-        return "add_event_tombstone", values
+        del values["payload"]
+        return None, values
     values["payload"] = encoded.payload
-    return ("add_event" if isinstance(encoded.payload, str) else "add_event_bytea"), values
+    return (Payload.JSONB if isinstance(encoded.payload, str) else Payload.BYTEA), values
 
 
-def _one(event: Event, table: str | TableName) -> tuple[sql.Composed, dict[str, Any]]:
-    name, values = _named_statement(event)
-    return _composed(name, table), values
+def _one(event: Event, table: str | TableName) -> tuple[sql.SQL, dict[str, Any]]:
+    payload, values = _parameters(event)
+    return _composed(inserts.add_event(payload), table), values
 
 
-def _removal(ids: list[UUID], table: str | TableName) -> tuple[sql.Composed, dict[str, Any]]:
+def _removal(ids: list[UUID], table: str | TableName) -> tuple[sql.SQL, dict[str, Any]]:
     *schema, name = _parts(table)
     settings = sql.Identifier(*schema, f"{name}_relay").as_string(None)
-    return _composed("remove_events", table), {"ids": ids, "relay_settings": settings}
+    return _composed(statements.get("remove_events"), table), {"ids": ids, "relay_settings": settings}
 
 
 def _many(
     events: Iterable[Event], table: str | TableName
-) -> tuple[list[UUID], Iterator[tuple[sql.Composed, dict[str, Any]]]]:
+) -> tuple[list[UUID], Iterator[tuple[sql.SQL, dict[str, Any]]]]:
     """Check all events and cut them into statements."""
     checked = [(event, encode(event)) for event in events]
     has_text = any(isinstance(encoded.payload, str) for _, encoded in checked)
@@ -322,8 +276,8 @@ def _many(
             remedy="write them with one call for each table",
         )
     ids = [event.id for event, _ in checked]
-    name = "add_events" if has_text else "add_events_bytea" if has_bytes else "add_events_tombstone"
-    query = _composed(name, table)
+    payload = Payload.JSONB if has_text else Payload.BYTEA if has_bytes else None
+    query = _composed(inserts.add_events(payload), table)
     return ids, ((query, _columns(part)) for part in _chunks(checked))
 
 
@@ -341,24 +295,17 @@ def _chunks(checked: list[tuple[Event, Encoded]]) -> Iterator[list[tuple[Event, 
 
 
 def _columns(part: list[tuple[Event, Encoded]]) -> dict[str, Any]:
-    return {
-        "id": [event.id for event, _ in part],
-        "aggregate_type": [event.aggregate_type for event, _ in part],
-        "aggregate_id": [event.aggregate_id for event, _ in part],
-        "event_type": [event.event_type for event, _ in part],
-        "event_version": [event.event_version for event, _ in part],
-        "payload": [encoded.payload for _, encoded in part],
-        "occurred_at": [event.occurred_at for event, _ in part],
-        "traceparent": [event.traceparent for event, _ in part],
-        "correlation_id": [event.correlation_id for event, _ in part],
-        "causation_id": [event.causation_id for event, _ in part],
-        "headers": [encoded.headers for _, encoded in part],
-    }
+    rows = (_fields(event) for event, _ in part)
+    columns = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+    columns["payload"] = [encoded.payload for _, encoded in part]
+    columns["headers"] = [encoded.headers for _, encoded in part]
+    return columns
 
 
 @lru_cache(maxsize=64)
-def _composed(name: str, table: str | TableName) -> sql.Composed:
-    return sql.SQL(statements.get(name)).format(table=_identifier(table))
+def _composed(text: LiteralString, table: str | TableName) -> sql.SQL:
+    # One piece: psycopg would put the pieces of a Composed together at every execution.
+    return sql.SQL(sql.SQL(text).format(table=_identifier(table)).as_string(None))
 
 
 def _identifier(table: str | TableName) -> sql.Identifier:

@@ -25,8 +25,9 @@ from benchmarks.rounds import Log
 from benchmarks.servers import Servers
 from outbox_connectors.definition import Definition
 from outbox_connectors.loading import loads
-from outbox_pipeline import audit, postgres
+from outbox_pipeline.operations import audit
 from outbox_pipeline.provision import tables
+from outbox_pipeline.servers import postgres
 
 SPEED, MEMORY = "audit: outbox and topic", "audit: memory"
 VARIANT = "rows and records"

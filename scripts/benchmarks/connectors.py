@@ -19,8 +19,8 @@ from benchmarks.servers import ROOT, Servers
 from benchmarks.startup import OUTBOXCTL
 from outbox_connectors import loading
 from outbox_connectors.definition import Definition
-from outbox_pipeline import topics
 from outbox_pipeline.connect.client import ConnectClient
+from outbox_pipeline.servers import topics
 
 DEFINITION_FILE = ROOT / "connectors" / "outbox.yaml"
 AGGREGATE_TYPE = "order"

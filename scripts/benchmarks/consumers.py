@@ -22,7 +22,8 @@ from outbox_connectors.errors import Failed
 from outbox_connectors.event import record_of
 from outbox_connectors.record import Record
 from outbox_consumers.inbox import schema
-from outbox_pipeline import outbox, topics
+from outbox_pipeline import outbox
+from outbox_pipeline.servers import topics
 
 PARTITIONS = 6
 DATABASE = "billing"

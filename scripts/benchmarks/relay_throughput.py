@@ -25,9 +25,10 @@ from benchmarks.rounds import Log
 from benchmarks.servers import ROOT, Servers
 from outbox_connectors.definition import Definition, TopicSpec
 from outbox_connectors.loading import loads
-from outbox_pipeline import postgres, relay, topics
+from outbox_pipeline import relay
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.wakeup import Waiter
+from outbox_pipeline.servers import postgres, topics
 
 RATE, RATIO = "relay of a backlog", "the same, next to a peer"
 WAL, QUERIES = "relay: write-ahead log", "relay: round trips"
@@ -69,7 +70,7 @@ def measure(servers: Servers, rounds: int, events: int, seconds: float, log: Log
         conn.execute("CREATE EXTENSION IF NOT EXISTS pg_walinspect")
         conn.execute("DROP TABLE IF EXISTS outbox CASCADE")
         conn.execute("DROP TABLE IF EXISTS outbox_relay, outbox_relay_batch, outbox_dead_letter, outbox_road")
-        schema.init(conn, definition, schema.Wishes(shards=8), say=lambda _: None)
+        schema.init(conn, definition, schema.SetUpOptions(shards=8), say=lambda _: None)
         topics.create(definition.kafka, [TopicSpec(PEER_TOPIC, 6, 1, {})])
         found = _backlogs(servers, definition, conn, rounds, events, log)
         for variant in (EXACTLY, AT_LEAST):
@@ -137,7 +138,7 @@ def _relay_backlog(
 
     The rate is measured from the first deleted row to the last, without the start of the processes.
     """
-    settings = relay.Settings(workers=WORKERS, until_empty=True, transactions=transactions)
+    settings = relay.RelaySettings(workers=WORKERS, until_empty=True, transactions=transactions)
     stop, waiter = threading.Event(), Waiter()
     work = threading.Thread(
         target=lambda: relay.run(definition, settings, say=lambda _: None, stop=stop, waiter=waiter)
@@ -224,7 +225,7 @@ def _latencies(
 
 @contextmanager
 def _relaying(definition: Definition, *, transactions: bool) -> Iterator[None]:
-    settings = relay.Settings(workers=1, transactions=transactions)
+    settings = relay.RelaySettings(workers=1, transactions=transactions)
     stop, waiter = threading.Event(), Waiter()
     work = threading.Thread(
         target=lambda: relay.run(definition, settings, say=lambda _: None, stop=stop, waiter=waiter)

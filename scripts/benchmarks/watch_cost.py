@@ -26,10 +26,10 @@ from outbox_connectors.errors import ExitCode
 from outbox_pipeline.watch.assess import verdict_of
 from outbox_pipeline.watch.facts import facts_of
 from outbox_pipeline.watch.history import History
-from outbox_pipeline.watch.keeper import Keeper
-from outbox_pipeline.watch.look import Answer
-from outbox_pipeline.watch.metrics import Counts, exposition
-from outbox_pipeline.watch.sample import Names, Sample
+from outbox_pipeline.watch.long_running import Keeper
+from outbox_pipeline.watch.metrics import WatchCounts, exposition
+from outbox_pipeline.watch.one_shot import Assessment
+from outbox_pipeline.watch.sample import Sample, WatchedNames
 from outbox_pipeline.watch.sources.postgres import PostgresSource
 from outbox_pipeline.watch.thresholds import Thresholds
 
@@ -161,7 +161,7 @@ def _source(servers: Servers) -> Iterator[PostgresSource]:
         source.close()
 
 
-NAMES = Names(
+NAMES = WatchedNames(
     pipeline="bench",
     database="shop",
     slot="slot_0",
@@ -187,13 +187,13 @@ def _seconds(source: PostgresSource) -> float:
     return (time.perf_counter() - began) / REPEATS
 
 
-def _answer(source: PostgresSource) -> Answer:
+def _answer(source: PostgresSource) -> Assessment:
     facts = facts_of(History(), Sample(at=time.time(), names=NAMES, postgres=source.look()), Thresholds())
-    return Answer(facts, verdict_of(facts))
+    return Assessment(facts, verdict_of(facts))
 
 
-def _scrape(answer: Answer) -> float:
+def _scrape(answer: Assessment) -> float:
     began = time.perf_counter()
     for _ in range(REPEATS):
-        exposition(answer, Counts())
+        exposition(answer, WatchCounts())
     return (time.perf_counter() - began) / REPEATS

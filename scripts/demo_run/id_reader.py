@@ -12,7 +12,7 @@ import psycopg
 
 from outbox_connectors.definition import Definition
 from outbox_pipeline import outbox
-from outbox_pipeline.tail import Arrival, Reader, topic_pattern
+from outbox_pipeline.servers.topic_reader import Arrival, Reader, topic_pattern
 
 READ_SECONDS = 300.0  # a busy machine may need minutes; records not read by then count as missing
 

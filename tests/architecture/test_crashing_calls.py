@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# Why, and what to call instead: outbox_pipeline/watch/sources/offsets.py.
+# Why, and what to call instead: outbox_pipeline/offset_reader.py.
 CRASHING = re.compile(r"\.(list_offsets|delete_records|list_consumer_group_offsets)\(")
 
 

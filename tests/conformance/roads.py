@@ -16,8 +16,10 @@ from fix_stack import Database, Stack
 from outbox_connectors.definition import Definition, Secret
 from outbox_connectors.loading import loads
 from outbox_connectors.record import Record
-from outbox_pipeline import canary, postgres, provision
+from outbox_pipeline import provision
+from outbox_pipeline.connect import canary
 from outbox_pipeline.connect.client import ConnectClient
+from outbox_pipeline.servers import postgres
 from waiting import PATIENCE_SECONDS
 
 TEMPLATE = """\

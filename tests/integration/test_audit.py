@@ -12,15 +12,15 @@ from confluent_kafka import Producer
 from fix_relay import NewRelayed, Relayed
 from outbox_connectors.definition import TableName
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import audit
-from outbox_pipeline.audit import Books
-from outbox_pipeline.ids import rows
+from outbox_pipeline.ids import in_tables
+from outbox_pipeline.operations import audit
+from outbox_pipeline.operations.audit import AuditReport
 from outbox_pipeline.relay import Mode
 
 pytestmark = pytest.mark.stack
 
 
-def audited(relayed: Relayed, *, since: datetime | None = None) -> Books:
+def audited(relayed: Relayed, *, since: datetime | None = None) -> AuditReport:
     with relayed.site.admin() as conn:
         return audit.audit(conn, relayed.definition, since=since, settle_seconds=0)
 
@@ -71,7 +71,7 @@ def test_clocks_that_are_wrong_hide_nothing(new_relayed: NewRelayed) -> None:
 
 def test_an_outbox_of_many_pages_and_days(new_relayed: NewRelayed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ids are read in ranges of pages, of every partition."""
-    monkeypatch.setattr(rows, "PAGES", 2)
+    monkeypatch.setattr(in_tables, "PAGES", 2)
     relayed = new_relayed(archive=True, outbox={"partition": "daily"})
     relayed.write(500)
     relayed.carry(Mode.ARCHIVE)
@@ -95,7 +95,7 @@ def test_what_a_consumer_has_not_applied(new_relayed: NewRelayed) -> None:
     assert done.returncode == ExitCode.CRITICAL
     assert (books["applied"], books["unapplied_count"], len(books["unapplied"])) == (98, 2, 2)
     with relayed.site.admin() as conn, relayed.connect() as far:
-        inbox = audit.Inbox(far, TableName("public", "inbox"), "nobody")
+        inbox = audit.InboxTable(far, TableName("public", "inbox"), "nobody")
         found = audit.audit(conn, relayed.definition, inbox=inbox, settle_seconds=0)
     assert (found.applied, found.unapplied) == (0, 100)
     done = relayed.outboxctl("audit", "--inbox", relayed.site.database.conninfo, "--inbox-table", "nothing")

@@ -21,9 +21,10 @@ from fix_stack import Database, Stack
 from loss_lab import Road, definition_of
 from outbox_connectors import checks, profile
 from outbox_connectors.profile import Version
-from outbox_pipeline import provision, topics
+from outbox_pipeline import provision
 from outbox_pipeline.connect import offsets, registration
 from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
+from outbox_pipeline.servers import topics
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack

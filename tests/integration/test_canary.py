@@ -18,8 +18,9 @@ import pytest
 from asking import administrator
 from conformance.roads import TEMPLATE, Road, road
 from fix_stack import Database, Stack
-from outbox_pipeline import canary, lsn, messages
+from outbox_pipeline.connect import canary
 from outbox_pipeline.errors import Failed
+from outbox_pipeline.servers import logical_messages, lsn
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
@@ -63,12 +64,12 @@ def test_canaries_travel_one_after_the_other_once_the_road_is_open(pipeline: Roa
 
 def test_a_tick_is_not_taken_for_a_canary(pipeline: Road, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is another process's canary: only the position decides."""
-    emit = messages.emit
+    emit = logical_messages.emit
 
     def misplaced(*arguments: Any, **named: Any) -> int:
         return emit(*arguments, **named) + 8
 
-    monkeypatch.setattr(messages, "emit", misplaced)
+    monkeypatch.setattr(logical_messages, "emit", misplaced)
     assert "no canary arrived" in stopped(pipeline)
 
 

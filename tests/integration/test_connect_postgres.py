@@ -37,9 +37,13 @@ def test_what_a_slot_holds_is_counted_and_not_consumed(site: Site) -> None:
         for _ in range(2):
             held = offsets.peek(conn, slot, publication, middle)
             assert [transaction.rows for transaction in held] == [3, 2]
-        assert offsets.effect(held, middle, positions.confirmed, None) == offsets.Effect(3, 0)
-        assert offsets.effect(held, positions.confirmed, positions.confirmed, None) == offsets.Effect(0, 0)
-        assert offsets.effect(held, positions.log_end + 1, positions.confirmed, None) == offsets.Effect(5, 0)
+        assert offsets.effect(held, middle, positions.confirmed, None) == offsets.ResumeEffect(3, 0)
+        assert offsets.effect(held, positions.confirmed, positions.confirmed, None) == offsets.ResumeEffect(
+            0, 0
+        )
+        assert offsets.effect(held, positions.log_end + 1, positions.confirmed, None) == offsets.ResumeEffect(
+            5, 0
+        )
         assert offsets.read(conn, config, None).confirmed == positions.confirmed
 
 

@@ -10,8 +10,8 @@ import requests
 
 from fix_connector import NewPipeline, Pipeline
 from loss_lab import delivered
-from outbox_pipeline import lsn
 from outbox_pipeline.connect import restart_guard
+from outbox_pipeline.servers import lsn
 
 pytestmark = pytest.mark.stack
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -240,3 +242,46 @@ def test_a_class_that_connect_does_not_have(pipeline: Pipeline, tmp_path: Path) 
     assert ran.code == 1, ran.text
     assert "connector.class: " in ran.out
     assert "io.example.Nothing" in ran.out
+
+
+def test_a_connector_that_works_is_not_replaced_by_what_may_not(pipeline: Pipeline, tmp_path: Path) -> None:
+    """The table is blocked: nothing changes without --force; with it the old one can be put back."""
+    text = pipeline.file.read_text()
+    pipeline.register()
+    pipeline.file.write_text(text.replace("connect:\n", "connect:\n  config: {poll.interval.ms: 20}\n"))
+    before = pipeline.client.config(pipeline.connector)
+    pipeline.conn.execute("ALTER TABLE outbox ALTER COLUMN traceparent TYPE varchar(9)")
+    refused = pipeline.outboxctl("register")
+    assert refused.code == 7, refused.text
+    assert "works, and the new configuration may not: plan: table" in refused.err
+    assert pipeline.client.config(pipeline.connector) == before
+    assert pipeline.outboxctl("register", "--dry-run").code == 7
+    forced = pipeline.outboxctl("register", "--force", "--wait", "0", "--backup-dir", str(tmp_path))
+    assert forced.code == 0, forced.text
+    assert (pipeline.client.config(pipeline.connector) or {})["poll.interval.ms"] == "20"
+    (kept,) = tmp_path.glob(f"{pipeline.connector}.*.json")
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert str(kept) in forced.err
+    command = forced.err.partition("to put it back: ")[2].splitlines()[0]
+    program, group, *arguments = shlex.split(command)
+    assert (program, group) == ("outboxctl", "connectors")
+    back = pipeline.outboxctl(*arguments, "--wait", "0", "--backup-dir", str(tmp_path))
+    assert back.code == 0, back.text
+    assert pipeline.client.config(pipeline.connector) == before
+
+
+def test_a_connector_of_another_form_is_replaced_only_by_force(pipeline: Pipeline, tmp_path: Path) -> None:
+    """Somebody's own connector with a literal secret: kept in the file, shown nowhere."""
+    pipeline.register()
+    live = pipeline.client.config(pipeline.connector) or {}
+    secret = {"signal.kafka.password": "hunter2"}
+    pipeline.client.put_config(pipeline.connector, {**live, **secret, "extended.headers.enabled": "true"})
+    pipeline.wait_until_running()
+    refused = pipeline.outboxctl("register")
+    assert refused.code == 7, refused.text
+    assert "was not made from this configuration (extended.headers.enabled)" in refused.err
+    forced = pipeline.outboxctl("register", "--force", "--wait", "0", "--backup-dir", str(tmp_path))
+    assert forced.code == 0, forced.text
+    assert "hunter2" not in refused.text + forced.text
+    (kept,) = tmp_path.glob("*Z.json")
+    assert json.loads(kept.read_text())["config"]["signal.kafka.password"] == "hunter2"

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
-import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -15,13 +11,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from durable_lab import Lab, bare
+from durable_lab import write_effect as write_job_effect
 from fix_consumer import Bench, running, write_effect
+from fix_pooler import PGBOUNCER, left_in, pgbouncer
 from outbox_consumers import Consumer, Event
+from outbox_consumers.errors import SharedSession
 from waiting import until
-
-PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 
 pytestmark = [
     pytest.mark.stack,
@@ -31,43 +28,13 @@ pytestmark = [
 
 @pytest.fixture
 def pooled(bench: Bench, tmp_path: Path) -> Iterator[str]:
-    """A dsn that leads through PgBouncer to the bench's database; all its clients share two connections."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = conninfo_to_dict(bench.dsn)
-    names = ("host", "port", "user", "password", "dbname")
-    config = tmp_path / "pgbouncer.ini"
-    config.write_text(
-        f"[databases]\nbench = {' '.join(f'{name}={server[name]}' for name in names)}\n"
-        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\nunix_socket_dir =\n"
-        "pool_mode = transaction\ndefault_pool_size = 2\nserver_reset_query =\n"
-    )
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)  # it will not run as root, and reads its file as somebody else
-    user = ["-u", "nobody"] if os.geteuid() == 0 else []
-    assert PGBOUNCER is not None
-    child = subprocess.Popen([PGBOUNCER, "-q", *user, str(config)], stderr=subprocess.DEVNULL)
-    dsn = make_conninfo("", host="127.0.0.1", port=port, dbname="bench", user="anybody", sslmode="disable")
-    try:
-        until(lambda: _answers(dsn, child), "PgBouncer answers")
+    """A dsn that leads through PgBouncer to the bench's database."""
+    with pgbouncer(bench.dsn, tmp_path) as dsn:
         yield dsn
-    finally:
-        child.kill()
-        child.wait()
 
 
 def _more_batches(apps: list[Consumer], before: int) -> bool:
     return sum(app.counters.batches for app in apps) > before
-
-
-def _answers(dsn: str, child: subprocess.Popen[bytes]) -> bool:
-    assert child.poll() is None, f"PgBouncer ended with code {child.returncode}"
-    try:
-        with psycopg.connect(dsn) as conn:
-            return conn.execute("SELECT 1").fetchone() == (1,)
-    except psycopg.OperationalError:
-        return False
 
 
 def test_members_that_share_two_server_connections_lose_and_repeat_nothing(bench: Bench, pooled: str) -> None:
@@ -129,3 +96,22 @@ def test_own_loops_work_behind_a_pooler_too(bench: Bench, pooled: str) -> None:
             if app.counters.processed == 100:
                 app.stop()
     bench.applied_once()
+
+
+def test_a_consumer_that_was_not_told_of_the_pooler_refuses_it(bench: Bench, pooled: str) -> None:
+    app = bench.applying(dsn=pooled)
+    before = left_in(pooled)
+    for _ in range(3):
+        with pytest.raises(SharedSession, match="pooler=True"):
+            app.run()
+    assert left_in(pooled) == before
+
+
+def test_a_durable_inbox_refuses_a_pooler(lab: Lab, tmp_path: Path) -> None:
+    with pgbouncer(lab.dsn, tmp_path) as dsn:
+        durable = bare(dsn)
+        durable.handler("Work")(write_job_effect)
+        before = left_in(dsn)
+        with pytest.raises(SharedSession, match="as DurableInbox needs"):
+            durable.work()
+        assert left_in(dsn) == before

@@ -82,11 +82,21 @@ def test_a_consumer_that_has_seen_no_type_stops_and_keeps_the_offset(
         with pytest.raises(UntypedRecords) as caught, caplog.at_level(logging.WARNING):
             bench.applying().run()
         text = str(caught.value)
-        assert f"record {bench.topic}/0/" in text
+        assert f"record {bench.topic}/0/0 has no header event_type" in text
         assert "\n" not in text
         assert (told in text, remedy in text) == (True, True), text
     assert (bench.effects(), offset(bench)) == ([], 0)
     assert warnings(caplog)[0].startswith(f"record {bench.topic}/0/0 has no event type (header event_type)")
+
+
+def test_an_event_without_a_payload_stops_it_as_well(bench: Bench) -> None:
+    """A tombstone with headers tells something: the type of an event that has no payload."""
+    for value in (None, b""):
+        bench.send(value, headers=[("id", str(uuid7()).encode()), ("eventType", b"Placed")], partition=0)
+        bench.flush()
+    with pytest.raises(UntypedRecords, match="type_header='eventType'"):
+        bench.applying().run()
+    assert offset(bench) == 0
 
 
 def test_the_command_says_it_in_one_line(bench: Bench, tmp_path: Path) -> None:

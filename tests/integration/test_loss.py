@@ -23,9 +23,9 @@ from local_stack.instance import load
 from local_stack.layout import Layout
 from loss_lab import ALL_MESSAGES, Lab, Road, definition_of, delivered, interleave
 from outbox_connectors.definition import Connect, ConnectAuth
-from outbox_pipeline import topics
 from outbox_pipeline.connect import restart_guard
 from outbox_pipeline.connect.client import ConnectClient, SourceOffset
+from outbox_pipeline.servers import topics
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
 

@@ -6,7 +6,8 @@ import psycopg
 import pytest
 
 from fix_provision import Pipeline
-from outbox_pipeline import audit, outbox
+from outbox_pipeline import outbox
+from outbox_pipeline.operations import audit
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from fix_stack import Database, Stack
-from outbox_pipeline import messages
+from outbox_pipeline.servers import logical_messages
 
 MAJORS = [int(major) for major in os.environ.get("OUTBOX_TEST_MAJORS", "0").split()]
 
@@ -47,28 +47,28 @@ def decoded(conn: psycopg.Connection) -> list[tuple[int, str, bytes, bool]]:
 def test_the_position_returned_is_the_position_decoded(conn: psycopg.Connection) -> None:
     """The canary is recognised by it. Sizes around a WAL page (8 kB) included: there the two could differ."""
     sizes = [0, 1, 100, *range(7000, 9000, 37), 20_000]
-    sent = [(messages.emit(conn, "shop.canary", "x" * size), size) for size in sizes]
+    sent = [(logical_messages.emit(conn, "shop.canary", "x" * size), size) for size in sizes]
     conn.execute("SELECT pg_switch_wal()")  # flushes, and the next message begins a file
-    sent.append((messages.emit(conn, "shop.canary", ""), 0))
+    sent.append((logical_messages.emit(conn, "shop.canary", ""), 0))
     conn.execute("INSERT INTO t VALUES (1)")  # its commit flushes what is before it
     assert [(position, len(content)) for position, _, content, _ in decoded(conn)] == sent
 
 
 def test_a_message_leaves_whether_or_not_its_transaction_commits(conn: psycopg.Connection) -> None:
     with conn.transaction(force_rollback=True):
-        messages.emit(conn, "a.tick")
+        logical_messages.emit(conn, "a.tick")
     conn.execute("INSERT INTO t VALUES (1)")
     assert [(prefix, transactional) for _, prefix, _, transactional in decoded(conn)] == [("a.tick", False)]
 
 
 def test_a_transactional_message_belongs_to_its_transaction(conn: psycopg.Connection) -> None:
     with conn.transaction(force_rollback=True):
-        messages.emit(conn, "a.gone", transactional=True)
+        logical_messages.emit(conn, "a.gone", transactional=True)
     with conn.transaction():
-        messages.emit(conn, "a.kept", "é", transactional=True)
+        logical_messages.emit(conn, "a.kept", "é", transactional=True)
     assert [found[1:] for found in decoded(conn)] == [("a.kept", "é".encode(), True)]
 
 
 def test_emit_needs_no_right_beyond_connect(conn: psycopg.Connection) -> None:
     conn.execute("SET ROLE shop_app")
-    assert messages.emit(conn, "shop.heartbeat") > 0
+    assert logical_messages.emit(conn, "shop.heartbeat") > 0

@@ -17,7 +17,7 @@ from fix_provision import PASSWORD, NewSite, Site, overlaid
 from fix_stack import Stack
 from outbox_connectors.errors import Failed
 from outbox_pipeline import provision
-from outbox_pipeline.plan import ObjectPlan, State
+from outbox_pipeline.servers.plan import ObjectPlan, State
 
 pytestmark = pytest.mark.stack
 

@@ -16,7 +16,7 @@ from local_stack.instance import load
 from local_stack.layout import Layout
 from outbox_connectors.errors import Failed
 from outbox_pipeline import provision
-from outbox_pipeline.provision import turn
+from outbox_pipeline.provision import exclusive
 
 pytestmark = pytest.mark.stack
 
@@ -116,15 +116,17 @@ def test_the_second_names_the_first_and_gives_up_in_the_end(
     now = iter(range(0, 10_000, 50))
     with place.admin() as first, place.admin() as second:
         first.execute("SET application_name = 'apply in the cellar'")
-        with turn.hold(first, "shop", say=said.append):
+        with exclusive.hold(first, "shop", say=said.append):
             with (
                 pytest.raises(Failed, match="has been changing pipeline shop for more than 120 s"),
-                turn.hold(second, "shop", say=said.append, clock=lambda: next(now), sleep=lambda _: None),
+                exclusive.hold(
+                    second, "shop", say=said.append, clock=lambda: next(now), sleep=lambda _: None
+                ),
             ):
                 pass
-            with turn.hold(second, "another", say=said.append):
+            with exclusive.hold(second, "another", say=said.append):
                 pass
-        with turn.hold(second, "shop", say=said.append):
+        with exclusive.hold(second, "shop", say=said.append):
             pass
     assert len(said) == 1
     assert "apply in the cellar" in said[0]
@@ -134,8 +136,8 @@ def test_the_lock_goes_with_its_session(new_database: Callable[[Stack], Database
     database = new_database(postgres)
     with database.connect() as second:
         first = database.connect()
-        held = turn.hold(first, "shop", say=lambda _: None)
+        held = exclusive.hold(first, "shop", say=lambda _: None)
         held.__enter__()
         first.close()
-        with turn.hold(second, "shop", say=lambda _: None):
+        with exclusive.hold(second, "shop", say=lambda _: None):
             pass

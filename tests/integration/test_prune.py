@@ -13,10 +13,10 @@ import pytest
 
 from fix_relay import NewRelayed, Relayed
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import prune
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Refused
-from outbox_pipeline.prune import Pruned
+from outbox_pipeline.operations import prune
+from outbox_pipeline.operations.prune import Pruned
 from outbox_pipeline.relay import Mode
 
 pytestmark = pytest.mark.stack

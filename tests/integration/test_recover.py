@@ -11,9 +11,10 @@ import pytest
 from fix_provision import Pipeline
 from fix_relay import Relayed
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import audit, outbox, recover
-from outbox_pipeline.audit import Books
-from outbox_pipeline.tail import arrival
+from outbox_pipeline import outbox
+from outbox_pipeline.operations import audit, recover
+from outbox_pipeline.operations.audit import AuditReport
+from outbox_pipeline.servers.topic_reader import arrival
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]
@@ -49,7 +50,7 @@ class Aggregates:
                 self.ids.add(str(made))
 
 
-def books(pipeline: Pipeline) -> Books:
+def books(pipeline: Pipeline) -> AuditReport:
     with pipeline.site.admin() as conn:
         return audit.audit(conn, pipeline.site.definition, settle_seconds=PATIENCE_SECONDS)
 

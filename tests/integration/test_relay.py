@@ -12,7 +12,7 @@ import pytest
 
 from fix_relay import NewRelayed, Relayed
 from outbox_pipeline import outbox, relay
-from outbox_pipeline.relay.wakeup import Pace, Waiter
+from outbox_pipeline.relay.wakeup import PollingDelay, Waiter
 from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.stack
@@ -115,10 +115,10 @@ def test_sigterm_finishes_what_is_on_its_way(relayed: Relayed) -> None:
 def test_a_commit_wakes_a_relay_that_looks_once_an_hour(
     relayed: Relayed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Pace, "missed", lambda pace: setattr(pace, "seconds", 3600.0))
+    monkeypatch.setattr(PollingDelay, "missed", lambda pace: setattr(pace, "seconds", 3600.0))
     stop, waiter = threading.Event(), Waiter()
     with ThreadPoolExecutor(1) as pool:
-        settings = relay.Settings()
+        settings = relay.RelaySettings()
         run = pool.submit(relay.run, relayed.definition, settings, say=print, stop=stop, waiter=waiter)
         try:
             for _ in range(3):

@@ -17,7 +17,7 @@ from outbox_connectors.errors import ExitCode
 from outbox_pipeline import relay
 from outbox_pipeline.errors import Unreachable
 from outbox_pipeline.relay import progress
-from outbox_pipeline.relay.names import names_of
+from outbox_pipeline.relay.names import relay_names
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.stack
@@ -87,7 +87,7 @@ def test_a_relay_ends_when_its_tables_are_gone(relayed: Relayed, workers: str) -
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_stop_is_noticed_while_the_road_is_switched(relayed: Relayed, workers: str) -> None:
-    lock = {"lock": names_of(relayed.definition).lock}
+    lock = {"lock": relay_names(relayed.definition).lock}
     process = relayed.start("--workers", workers)
     with relayed.connect() as conn:
         until(lambda: relayed.sessions() == int(workers), "the workers' sessions")
@@ -114,7 +114,7 @@ def test_a_topic_of_numbers_that_lost_partitions_blames_no_row(
     admin = administrator(relayed.definition.kafka.client)
     config = {"cleanup.policy": "compact"}
     relayed.write(10)
-    stop, settings = Event(), relay.Settings()
+    stop, settings = Event(), relay.RelaySettings()
     with ThreadPoolExecutor(1) as aside:
         working = aside.submit(relay.run, relayed.definition, settings, say=print, stop=stop)
         relayed.await_left(0)

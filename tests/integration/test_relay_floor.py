@@ -23,9 +23,9 @@ from forms import sized
 from outbox_connectors.record import Row
 from outbox_pipeline import outbox
 from outbox_pipeline.relay import dead_letters
-from outbox_pipeline.relay.floor import Floors, Horizon
-from outbox_pipeline.relay.names import names_of
-from outbox_pipeline.relay.session import LAST_POSITION, Session
+from outbox_pipeline.relay.names import relay_names
+from outbox_pipeline.relay.read_floor import Horizon, ReadFloors
+from outbox_pipeline.relay.session import LAST_POSITION, RelaySession
 from outbox_pipeline.relay.settings import Mode
 from waiting import until
 
@@ -40,7 +40,7 @@ class Reader:
     """A worker's session that publishes nowhere: what it read counts as published."""
 
     def __init__(self, relayed: Relayed) -> None:
-        self.session = Session.open(relayed.definition, names_of(relayed.definition), SHARDS)
+        self.session = RelaySession.open(relayed.definition, relay_names(relayed.definition), SHARDS)
         self.published: dict[int, int | None] = {}
         self.last: dict[int, int] = {}
         for shard in range(SHARDS):
@@ -226,13 +226,13 @@ def test_a_queue_in_fast_motion_with_a_forgotten_snapshot(
 
 
 def test_a_sequence_that_hands_out_blocks_has_no_floor() -> None:
-    floors = Floors()
+    floors = ReadFloors()
     for at in range(3):
         assert floors.settled(Horizon(None, frozenset()), 1000.0 + at) is None
 
 
 def test_floors_are_forgotten_now_and_then() -> None:
-    floors = Floors()
+    floors = ReadFloors()
     assert floors.settled(Horizon(10, frozenset({"3/1"})), 100.0) is None
     assert floors.settled(Horizon(12, frozenset({"3/1"})), 101.0) is None
     assert floors.settled(Horizon(14, frozenset({"3/2"})), 102.0) == 10

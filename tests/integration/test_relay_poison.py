@@ -9,7 +9,8 @@ import pytest
 
 from fix_relay import NewRelayed, Relayed
 from outbox_connectors.record import Event
-from outbox_pipeline import outbox, topics
+from outbox_pipeline import outbox
+from outbox_pipeline.servers import topics
 
 pytestmark = pytest.mark.stack
 

@@ -161,7 +161,7 @@ def test_a_program_that_workers_cannot_import(relayed: Relayed) -> None:
         "from outbox_connectors import loading\n"
         "from outbox_pipeline import relay\n"
         f"definition = loading.load(Path({str(relayed.path)!r}), os.environ)\n"
-        "settings = relay.Settings(workers=2, until_empty=True)\n"
+        "settings = relay.RelaySettings(workers=2, until_empty=True)\n"
         "relay.run(definition, settings, say=print, stop=Event())\n"
     )
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)

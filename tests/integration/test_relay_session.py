@@ -10,10 +10,10 @@ from psycopg.rows import TupleRow
 
 from fix_relay import Relayed
 from outbox_connectors.definition import Definition
-from outbox_pipeline import postgres
-from outbox_pipeline.relay.names import names_of
-from outbox_pipeline.relay.session import Session
+from outbox_pipeline.relay.names import relay_names
+from outbox_pipeline.relay.session import RelaySession
 from outbox_pipeline.relay.settings import Mode
+from outbox_pipeline.servers import postgres
 from waiting import until
 
 pytestmark = pytest.mark.stack
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.stack
 
 def test_a_session_that_is_silent_is_ended_but_not_behind_a_flush(relayed: Relayed) -> None:
     """A Flush stops the clock of idle_session_timeout; a pipeline of psycopg ends with one now and then."""
-    session = Session.open(relayed.definition, names_of(relayed.definition), 4)
+    session = RelaySession.open(relayed.definition, relay_names(relayed.definition), 4)
     flushed, plain = relayed.connect(), relayed.connect()
     everybody = (flushed, plain, session.conn)  # the one whose clock stands still comes first
     try:
@@ -51,7 +51,7 @@ def test_a_session_that_cannot_be_set_up_is_closed(relayed: Relayed, monkeypatch
 
     monkeypatch.setattr(postgres, "as_admin", as_admin)
     with pytest.raises(psycopg.errors.InFailedSqlTransaction):
-        Session.open(relayed.definition, names_of(relayed.definition), 4)
+        RelaySession.open(relayed.definition, relay_names(relayed.definition), 4)
     assert [conn.closed for conn in opened] == [True]
 
 

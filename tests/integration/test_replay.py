@@ -12,9 +12,9 @@ import pytest
 from conformance.roads import _arrived
 from fix_relay import NewRelayed, Relayed
 from outbox_connectors.errors import UsageError
-from outbox_pipeline import replay
+from outbox_pipeline.operations import replay
+from outbox_pipeline.operations.replay import Selection
 from outbox_pipeline.relay import Mode
-from outbox_pipeline.replay import Selection
 
 pytestmark = pytest.mark.stack
 

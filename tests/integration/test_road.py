@@ -11,16 +11,18 @@ from psycopg import sql
 
 from fix_relay import NewRelayed, Relayed
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import provision, recover, relay, road
+from outbox_pipeline import provision, relay
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Refused
+from outbox_pipeline.ids import publisher
+from outbox_pipeline.ids.publisher import Publisher
+from outbox_pipeline.operations import recover
 from outbox_pipeline.relay import guard
-from outbox_pipeline.road import Road
 from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.stack
 
-SETTINGS = relay.Settings(until_empty=True)
+SETTINGS = relay.RelaySettings(until_empty=True)
 
 
 def start(relayed: Relayed) -> int:
@@ -28,9 +30,9 @@ def start(relayed: Relayed) -> int:
     return relay.run(relayed.definition, SETTINGS, say=print, stop=Event()).published
 
 
-def standing(relayed: Relayed) -> Road | None:
+def standing(relayed: Relayed) -> Publisher | None:
     with relayed.connect() as conn:
-        return road.standing(conn, relayed.definition)
+        return publisher.standing(conn, relayed.definition)
 
 
 def with_slot(relayed: Relayed) -> None:
@@ -49,7 +51,7 @@ def test_a_first_start_needs_no_proof_but_the_topics(relayed: Relayed) -> None:
     assert standing(relayed) is None
     relayed.write(50)
     assert start(relayed) == 50
-    assert standing(relayed) is Road.RELAY
+    assert standing(relayed) is Publisher.RELAY
 
 
 def test_published_rows_without_a_slot_are_found_by_their_ids(relayed: Relayed) -> None:
@@ -82,16 +84,16 @@ def test_a_slot_dropped_by_hand_is_remembered(relayed: Relayed) -> None:
     with relayed.connect() as conn:
         conn.execute("DELETE FROM outbox")  # nothing is left that could be published again
     assert start(relayed) == 0
-    assert standing(relayed) is Road.RELAY
+    assert standing(relayed) is Publisher.RELAY
 
 
 def test_a_worker_that_waited_for_a_switch_goes(relayed: Relayed) -> None:
     start(relayed)
     with relayed.connect() as conn:
-        road.check_still_relay(conn, relayed.definition)
-        road.write(conn, relayed.definition, Road.CDC, "test")
+        publisher.check_still_relay(conn, relayed.definition)
+        publisher.write(conn, relayed.definition, Publisher.CDC, "test")
         with pytest.raises(Refused, match="handed to the connector"):
-            road.check_still_relay(conn, relayed.definition)
+            publisher.check_still_relay(conn, relayed.definition)
 
 
 def test_a_relay_at_work_goes_when_a_connector_comes(relayed: Relayed) -> None:
@@ -103,27 +105,27 @@ def test_a_relay_at_work_goes_when_a_connector_comes(relayed: Relayed) -> None:
     assert process.returncode == ExitCode.REFUSED, out
     assert "switch --to relay" in out
     with relayed.connect() as conn:
-        assert road.written(conn, relayed.definition) is Road.CDC
+        assert publisher.written(conn, relayed.definition) is Publisher.CDC
 
 
 def test_the_relay_is_never_written_down_beside_a_slot(relayed: Relayed) -> None:
     with_slot(relayed)
     with relayed.connect() as conn:
-        road.write(conn, relayed.definition, Road.CDC, "test")
-        road.write(conn, relayed.definition, Road.RELAY, "test")
-        assert road.written(conn, relayed.definition) is Road.CDC
+        publisher.write(conn, relayed.definition, Publisher.CDC, "test")
+        publisher.write(conn, relayed.definition, Publisher.RELAY, "test")
+        assert publisher.written(conn, relayed.definition) is Publisher.CDC
 
 
 def test_apply_does_not_put_a_connector_beside_a_relay(relayed: Relayed) -> None:
     start(relayed)
     relayed.write(3)
     with relayed.site.admin() as conn, pytest.raises(Refused, match="has not finished") as refused:
-        road.refuse_second(conn, relayed.definition)
+        publisher.refuse_second(conn, relayed.definition)
     assert "switch --to cdc" in refused.value.remedy
     with_slot(relayed)  # by hand, or by a connector that was registered by hand
     with relayed.site.admin() as conn:
-        road.refuse_second(conn, relayed.definition)
-        assert road.written(conn, relayed.definition) is Road.CDC
+        publisher.refuse_second(conn, relayed.definition)
+        assert publisher.written(conn, relayed.definition) is Publisher.CDC
         provision.apply_postgres(conn, relayed.definition)
 
 
@@ -133,7 +135,7 @@ def test_recover_leaves_to_switch_what_is_its(relayed: Relayed) -> None:
     with relayed.site.admin() as conn, ConnectClient(definition.connect) as client:
         with pytest.raises(Refused, match="a relay publishes this outbox"):
             recover.plan(conn, client, definition)
-        road.write(conn, definition, Road.CDC, "test")
+        publisher.write(conn, definition, Publisher.CDC, "test")
         conn.execute("UPDATE outbox_relay SET until_position = 7")
         with pytest.raises(Refused, match="a switch to the connector was interrupted"):
             recover.plan(conn, client, definition)
@@ -172,10 +174,10 @@ def test_what_somebody_else_wrote_into_the_topics_is_no_proof(relayed: Relayed) 
     assert producer.flush(30) == 0
     relayed.write(7)
     with relayed.site.admin() as conn:
-        assert road.published(conn, relayed.definition) == 0
+        assert publisher.published(conn, relayed.definition) == 0
     assert start(relayed) == 7
     with relayed.site.admin() as conn:
-        assert road.published(conn, relayed.definition) == 0
+        assert publisher.published(conn, relayed.definition) == 0
 
 
 def test_the_guard_says_what_is_missing_before_it_asks_for_proof(relayed: Relayed) -> None:

@@ -23,9 +23,11 @@ from outbox_consumers import Event
 from outbox_consumers.durable.lease import _connect as lease_session
 from outbox_consumers.durable.session import WorkerSession
 from outbox_consumers.handlers.session import ConsumerSession, Database
-from outbox_pipeline import fence, outbox, postgres, slots
+from outbox_pipeline import outbox
+from outbox_pipeline.operations import cutover
+from outbox_pipeline.servers import postgres, slots
 from outbox_pipeline.watch.sample import PostgresSample
-from outbox_pipeline.watch.take import Sampler
+from outbox_pipeline.watch.sampling import Sampler
 from waiting import until
 
 pytestmark = pytest.mark.stack
@@ -69,7 +71,7 @@ def test_a_fence_sees_what_was_committed_while_it_waited(relayed: Relayed) -> No
         with postgres.as_admin(definition, "test") as conn, ThreadPoolExecutor(1) as aside:
             with writer.transaction():
                 writer.execute("LOCK TABLE outbox IN ROW EXCLUSIVE MODE")
-                placed = aside.submit(fence.place, conn, definition)
+                placed = aside.submit(cutover.mark, conn, definition)
                 until(lambda: holder(eye, conn.info.backend_pid), "the fence waits for the writer")
                 outbox.add_many(writer, relayed.events([f"k{n}" for n in range(5)]))
             last = placed.result()

@@ -16,12 +16,12 @@ from psycopg.pq import ExecStatus
 
 from fix_provision import Site
 from outbox_connectors.definition import Payload, TableName
-from outbox_pipeline import provision
+from outbox_pipeline import inserts, provision
 from outbox_pipeline import sql as statements
-from outbox_pipeline.postgres import server_major
 from outbox_pipeline.provision import tables
 from outbox_pipeline.relay import schema
-from outbox_pipeline.relay.names import identifiers, names_of
+from outbox_pipeline.relay.names import identifiers, relay_names
+from outbox_pipeline.servers.postgres import server_major
 
 pytestmark = [pytest.mark.stack, pytest.mark.matrix]
 
@@ -30,11 +30,13 @@ NAMES = sorted({re.sub(r"_pg\d+$", "", path.stem) for path in FOLDER.glob("*.sql
 RELAY_QUERIES = {
     name for name in NAMES if name.startswith(("relay_", "switch_", "replay_read")) and "create" not in name
 }
+INSERTS = {"add_event": inserts.add_event, "add_events": inserts.add_events}
 TODAY = date(2026, 11, 29)
 BYTEA = TableName("public", "outbox_bytea")
 # What the placeholders of a statement stand for, where it is no identifier.
 LITERALS = {"slot", "verifier", "first", "behind", "operations", "aggregate_type_pattern"}
 WORDS = {
+    "partition_by": sql.SQL("PARTITION BY RANGE (occurred_at)"),
     "payload_type": sql.SQL("jsonb"),
     "payload_on_the_wire": sql.SQL("payload::text"),
     "type": sql.SQL("text"),
@@ -63,18 +65,25 @@ def test_every_statement_is_understood(site: Site) -> None:
 
 def relay_ddl(site: Site) -> tuple[sql.Composed, ...]:
     nothing = schema.Objects(False, False, False, False, False, None, False, False)
-    names, wishes = names_of(site.definition), schema.Wishes(8, archive=True)
+    names, wishes = relay_names(site.definition), schema.SetUpOptions(8, archive=True)
     return schema.plan_objects(nothing, None, names, site.definition.outbox, wishes).sql
 
 
 def _refusal(conn: psycopg.Connection, site: Site, name: str) -> str:
+    if name in INSERTS:
+        table = site.definition.outbox.table
+        forms = ((Payload.JSONB, table), (None, table), (Payload.BYTEA, BYTEA), (None, BYTEA))
+        return " ".join(
+            _prepared(conn, _filled(INSERTS[name](payload), into)) for payload, into in forms
+        ).strip()
     text = statements.get(name, server_major(conn))
-    table = BYTEA if name.endswith("_bytea") else site.definition.outbox.table
-    filled = (
-        sql.SQL(text).format(**identifiers(names_of(site.definition), site.definition.outbox, 8))
-        if name in RELAY_QUERIES
-        else _filled(text, table)
-    )
+    if name in RELAY_QUERIES:
+        places = identifiers(relay_names(site.definition), site.definition.outbox, 8)
+        return _prepared(conn, sql.SQL(text).format(**places))
+    return _prepared(conn, _filled(text, site.definition.outbox.table))
+
+
+def _prepared(conn: psycopg.Connection, filled: sql.Composable) -> str:
     result = conn.pgconn.prepare(b"", _numbered(filled.as_string(conn)).encode())
     return "" if result.status == ExecStatus.COMMAND_OK else result.error_message.decode()
 

@@ -29,8 +29,9 @@ from fix_stack import Database
 from forms import LONG, sized
 from outbox_connectors.definition import TableName
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import audit, outbox, relay, switch
+from outbox_pipeline import outbox, relay
 from outbox_pipeline.errors import OutboxError, Refused
+from outbox_pipeline.operations import audit, switch
 from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.wakeup import Waiter
 from switch_victim import POINTS, interrupt
@@ -166,7 +167,7 @@ def _interrupt() -> None:
 def relaying(site: Site) -> Iterator[None]:
     """Relay as a fleet would that starts again whatever happens."""
     stop, waiter = threading.Event(), Waiter()
-    settings = relay.Settings(mode=relay.Mode.ARCHIVE)
+    settings = relay.RelaySettings(mode=relay.Mode.ARCHIVE)
 
     def work() -> None:
         while not stop.is_set():
@@ -230,7 +231,7 @@ def check(site: Site) -> None:
 
     until(applied, "every event is applied", pause_seconds=0.5)
     with site.pipeline.site.admin() as conn, site.database.connect() as far:
-        inbox = audit.Inbox(far, TableName("public", "inbox"))
+        inbox = audit.InboxTable(far, TableName("public", "inbox"))
         books = audit.audit(conn, site.definition, inbox=inbox, settle_seconds=PATIENCE_SECONDS)
     effects = site.effects()
     order: dict[str, list[int]] = defaultdict(list)
@@ -256,7 +257,7 @@ def test_there_and_back_under_load(own_pipeline: Pipeline) -> None:
     assert applied.code == 0, applied.err
     site = Site(own_pipeline)
     with own_pipeline.site.admin() as conn:
-        schema.init(conn, site.definition, schema.Wishes(4, archive=True), say=print)
+        schema.init(conn, site.definition, schema.SetUpOptions(4, archive=True), say=print)
     with site.consuming():
         site.writer.start()
         try:
@@ -274,7 +275,7 @@ def test_a_slot_dropped_by_hand(own_pipeline: Pipeline) -> None:
     pipeline = own_pipeline
     assert pipeline.run("apply", "--no-wait").code == 0
     with pipeline.site.admin() as conn:
-        schema.init(conn, pipeline.site.definition, schema.Wishes(2, archive=True), say=print)
+        schema.init(conn, pipeline.site.definition, schema.SetUpOptions(2, archive=True), say=print)
     stayed = pipeline.run("switch", "--to", "cdc")
     assert (stayed.code, stayed.out) == (0, "the outbox is the connector's\n"), stayed.err
     pipeline.run("send", "order", "1", "Placed", "{}")

@@ -16,11 +16,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from fix_provision import Pipeline
 from fix_stack import Database, Stack, in_use, run
 from local_stack.exports import variables
 from local_stack.instance import load
 from local_stack.layout import Layout
-from outbox_pipeline import lsn, ticker
+from outbox_pipeline.servers import lsn
+from outbox_pipeline.watch import heartbeat
 from waiting import PATIENCE_SECONDS, until
 
 ROOT = Path(__file__).parents[2]
@@ -32,13 +34,13 @@ class Running:
     """A ticker in a thread of its own, with what it reported."""
 
     def __init__(self, conninfo: str, interval_seconds: float = 0.05) -> None:
-        self.ticks = ticker.Ticks()
+        self.ticks = heartbeat.Ticks()
         self.reports: list[str] = []
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._run, args=(conninfo, interval_seconds))
 
     def _run(self, conninfo: str, interval_seconds: float) -> None:
-        ticker.run(
+        heartbeat.run(
             lambda: psycopg.connect(conninfo, autocommit=True, connect_timeout=5, application_name="t"),
             "shop.heartbeat",
             interval_seconds=interval_seconds,
@@ -128,17 +130,23 @@ def outboxctl(database: Database, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.fixture
+def registered(own_pipeline: Pipeline) -> Pipeline:
+    """A pipeline whose connector `apply` has made, so that it takes ticks."""
+    assert own_pipeline.run("apply", "--no-wait").code == 0
+    return own_pipeline
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_watch_ticks_until_it_is_told_to_stop(postgres: Stack, number: signal.Signals) -> None:
-    """On database shop, which connectors/outbox.yaml names: a tick changes nothing in it."""
-    database = Database("shop", postgres.conninfo("shop"), postgres)
-    child = outboxctl(database, "--json", "watch", "--tick-only")
+def test_watch_ticks_until_it_is_told_to_stop(registered: Pipeline, number: signal.Signals) -> None:
+    child = registered.start("--json", "watch", "--tick-only")
+    prefix = registered.site.definition.heartbeat_prefix
     assert child.stderr is not None
-    assert child.stderr.readline() == "ticking every 10 s with the prefix shop.heartbeat\n"
-    with database.connect() as conn:
+    assert child.stderr.readline() == f"ticking every 10 s with the prefix {prefix}\n"
+    with registered.site.database.connect() as conn:
         idle = (
             "SELECT count(*) FROM pg_stat_activity"
-            " WHERE application_name = 'outboxctl watch' AND state = 'idle'"
+            " WHERE application_name = 'outboxctl watch' AND state = 'idle' AND datname = current_database()"
             " AND query LIKE '%pg_logical_emit_message%'"
         )
         until(lambda: conn.execute(idle).fetchone() != (0,))
@@ -150,11 +158,16 @@ def test_watch_ticks_until_it_is_told_to_stop(postgres: Stack, number: signal.Si
     assert json.loads(out)["failed"] == 0
 
 
-def test_watch_sends_one_tick(postgres: Stack) -> None:
-    child = outboxctl(Database("shop", postgres.conninfo("shop"), postgres), "watch", "--tick-only", "--once")
-    out, err = child.communicate(timeout=PATIENCE_SECONDS)
-    assert (child.returncode, err) == (0, "")
-    assert out.startswith("ticks sent: 1, failed: 0, last at ")
+def test_watch_sends_one_tick(registered: Pipeline) -> None:
+    done = registered.run("watch", "--tick-only", "--once")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("ticks sent: 1, failed: 0, last at ")
+
+
+def test_no_tick_is_sent_where_there_is_no_connector(untouched: Pipeline) -> None:
+    done = untouched.run("watch", "--tick-only", "--once")
+    assert done.code == 7
+    assert "no tick is sent: there is no connector" in done.err
 
 
 def test_watch_once_without_a_server_says_so(postgres: Stack) -> None:

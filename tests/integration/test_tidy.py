@@ -12,8 +12,8 @@ from psycopg.conninfo import make_conninfo
 from fix_provision import PASSWORD, NewSite
 from fix_stack import Stack
 from outbox_connectors.definition import Secret
-from outbox_pipeline import tidy
 from outbox_pipeline.errors import Refused
+from outbox_pipeline.operations import maintenance
 from outbox_pipeline.provision import tables
 
 pytestmark = pytest.mark.stack
@@ -27,14 +27,14 @@ def test_partitions_are_made_as_the_days_go_by(server: Stack, new_site: NewSite)
     with site.admin() as conn:
         for statement in tables.ddl(outbox, NOW.date()):
             conn.execute(statement)
-        assert tidy.make_ahead(conn, site.definition, NOW) == ()
+        assert maintenance.make_ahead(conn, site.definition, NOW) == ()
         later = NOW + timedelta(days=2)
-        made = tidy.make_ahead(conn, site.definition, later)
+        made = maintenance.make_ahead(conn, site.definition, later)
         assert made == tables.expected_partitions(outbox, later.date())[-2:]
-        assert tidy.make_ahead(conn, site.definition, later) == ()
+        assert maintenance.make_ahead(conn, site.definition, later) == ()
         conn.execute("ALTER TABLE outbox DROP COLUMN payload")
         with pytest.raises(Refused):
-            tidy.make_ahead(conn, site.definition, later + timedelta(days=1))
+            maintenance.make_ahead(conn, site.definition, later + timedelta(days=1))
 
 
 def test_only_partitions_are_made(postgres: Stack, new_site: NewSite) -> None:
@@ -45,7 +45,7 @@ def test_only_partitions_are_made(postgres: Stack, new_site: NewSite) -> None:
             conn.execute(statement)
         trigger = sql.Identifier(tables.TRIGGER)
         conn.execute(sql.SQL("ALTER TABLE outbox DISABLE TRIGGER {}").format(trigger))
-        tidy.make_ahead(conn, site.definition, NOW + timedelta(days=1))
+        maintenance.make_ahead(conn, site.definition, NOW + timedelta(days=1))
         live = tables.read(conn, site.definition.outbox.table)
         assert live is not None
         assert live.row_triggers[tables.TRIGGER] is False
@@ -57,10 +57,10 @@ def test_a_whole_turn_says_what_it_did(postgres: Stack, new_site: NewSite) -> No
         yesterday = datetime.now(UTC).date() - timedelta(days=1)
         for statement in tables.ddl(site.definition.outbox, yesterday):
             conn.execute(statement)
-    done = tidy.tidy(site.definition, lambda line: None)
+    done = maintenance.maintain(site.definition, lambda line: None)
     assert len(done.made) == 1
     assert str(done) == f"partition {done.made[0]} made"
-    assert str(tidy.tidy(site.definition, lambda line: None)) == ""
+    assert str(maintenance.maintain(site.definition, lambda line: None)) == ""
 
 
 def test_a_writer_is_told_that_it_takes_the_owner(postgres: Stack, new_site: NewSite) -> None:
@@ -72,5 +72,5 @@ def test_a_writer_is_told_that_it_takes_the_owner(postgres: Stack, new_site: New
     as_writer = Secret(make_conninfo(site.database.conninfo, user=writer, password=PASSWORD))
     definition = replace(site.definition, postgres=replace(site.definition.postgres, admin=as_writer))
     with pytest.raises(Refused, match=f"role {writer} may not tidy: permission denied") as raised:
-        tidy.tidy(definition, lambda line: None)
+        maintenance.maintain(definition, lambda line: None)
     assert "--no-tidy" in raised.value.remedy

@@ -11,8 +11,8 @@ import pytest
 
 from fix_stack import Stack
 from outbox_connectors.definition import Kafka, TopicSpec
-from outbox_pipeline import topics
 from outbox_pipeline.errors import DefinitionError, Failed, Unreachable
+from outbox_pipeline.servers import topics
 
 pytestmark = pytest.mark.stack
 

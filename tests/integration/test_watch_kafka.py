@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from asking import administrator
 from fix_stack import Stack, _stack, in_use, run
 from outbox_connectors.definition import Kafka, TopicSpec
-from outbox_pipeline import topics
 from outbox_pipeline.errors import Unreachable
+from outbox_pipeline.servers import topics
 from outbox_pipeline.watch.sources.kafka import KafkaSource
 from waiting import PATIENCE_SECONDS, until
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from outbox_pipeline.watch.keeper import Change, Keeper
+from outbox_pipeline.watch.long_running import Keeper, VerdictChange
 from outbox_pipeline.watch.sample import Sample
-from outbox_pipeline.watch.serve import Server, Site
+from outbox_pipeline.watch.serve import StatusPages, StatusServer
 from outbox_pipeline.watch.thresholds import Thresholds
 from watch_samples import HEALTHY, later, with_connect
 
@@ -36,7 +36,7 @@ class Shown(Keeper):
         return with_connect(sample, state="PAUSED") if self.shown else sample
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[VerdictChange, ...]:
         if self.shown:
             self.step()
         self.shown += 1
@@ -48,7 +48,7 @@ def address() -> Iterator[str]:
     """A watch whose pipeline is paused once its page has been shown."""
     keeper = Shown()
     keeper.step()
-    with Server(Site(keeper, lambda: keeper.counts, 1000.0), "127.0.0.1", 0) as server:
+    with StatusServer(StatusPages(keeper, lambda: keeper.counts, 1000.0), "127.0.0.1", 0) as server:
         yield server.url
 
 

@@ -17,7 +17,7 @@ from fix_stack import Database, Stack
 from outbox_connectors.definition import TableName
 from outbox_pipeline import sql
 from outbox_pipeline.errors import Unreachable
-from outbox_pipeline.watch.sample import Names, PostgresSample
+from outbox_pipeline.watch.sample import PostgresSample, WatchedNames
 from outbox_pipeline.watch.sources.postgres import SETTINGS, PostgresSource
 from waiting import until
 
@@ -37,7 +37,7 @@ class Place:
     """A database with an outbox, its publication and slot."""
 
     database: Database
-    names: Names
+    names: WatchedNames
     admin: psycopg.Connection[Any]
     major: int
 
@@ -74,7 +74,7 @@ def place(
 ) -> Iterator[Place]:
     server = postgres_server(request.param)
     database = new_database(server)
-    names = Names(
+    names = WatchedNames(
         pipeline=pipeline_name,
         database=database.name,
         slot=pipeline_name,

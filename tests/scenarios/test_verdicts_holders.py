@@ -13,7 +13,7 @@ import wal_forecasts
 from fix_scenarios import Stage, renamed
 from fix_stack import Database, Stack
 from outbox_pipeline.watch.thresholds import MIB
-from outbox_pipeline.watch.verdict import Key
+from outbox_pipeline.watch.verdict import VerdictKey
 from wal_forecasts import Foretold
 
 pytestmark = [pytest.mark.stack, pytest.mark.matrix]
@@ -32,11 +32,11 @@ def test_pinned_by_a_writer_in_another_database(
         stage.execute("CHECKPOINT")
         writer.execute("BEGIN")
         writer.execute("INSERT INTO t VALUES (1)")
-        verdict = stage.expect(Key.PINNED_BY_TRANSACTION, lambda: _advance(stage))
+        verdict = stage.expect(VerdictKey.PINNED_BY_TRANSACTION, lambda: _advance(stage))
         assert str(writer.info.backend_pid) in verdict.cause
         assert other.name in verdict.cause
         writer.execute("ROLLBACK")
-        stage.expect(Key.HEALTHY, lambda: _advance(stage))
+        stage.expect(VerdictKey.HEALTHY, lambda: _advance(stage))
 
 
 def test_pinned_by_a_prepared_transaction(stage: Stage) -> None:
@@ -44,7 +44,7 @@ def test_pinned_by_a_prepared_transaction(stage: Stage) -> None:
         with psycopg.connect(stage.database.conninfo) as conn:
             conn.execute("INSERT INTO other VALUES ('x')")
             conn.execute("PREPARE TRANSACTION 'order''s 17'")
-        verdict = stage.expect(Key.PINNED_BY_TRANSACTION, lambda: _advance(stage))
+        verdict = stage.expect(VerdictKey.PINNED_BY_TRANSACTION, lambda: _advance(stage))
     assert "ROLLBACK PREPARED" in verdict.next_step
 
 
@@ -60,7 +60,7 @@ def test_a_reader_pins_nothing(stage: Stage) -> None:
     with stage.database.connect() as reader, stage.consumer():
         reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         reader.execute("SELECT count(*) FROM other")
-        stage.expect(Key.HEALTHY, lambda: _advance(stage), steady=8)
+        stage.expect(VerdictKey.HEALTHY, lambda: _advance(stage), steady=8)
 
 
 def test_outbox_that_vacuum_cannot_clean(stage: Stage) -> None:
@@ -74,7 +74,7 @@ def test_outbox_that_vacuum_cannot_clean(stage: Stage) -> None:
         with stage.database.connect() as conn:
             conn.execute("DELETE FROM outbox")
         stage.execute("VACUUM outbox")
-        verdict = stage.expect(Key.OUTBOX_NOT_VACUUMABLE)
+        verdict = stage.expect(VerdictKey.OUTBOX_NOT_VACUUMABLE)
         assert str(holder.info.backend_pid) in verdict.cause
 
 
@@ -89,7 +89,7 @@ def test_catalogs_held_by_the_slot(stage: Stage) -> None:
                 stage.execute("INSERT INTO other VALUES ('y')")
             stage.insert()
 
-        stage.expect(Key.CATALOG_XMIN_OLD, burn_xids)
+        stage.expect(VerdictKey.CATALOG_XMIN_OLD, burn_xids)
 
 
 # --- the server --------------------------------------------------------------------------------
@@ -103,14 +103,14 @@ def test_wal_that_nobody_explains(stage: Stage) -> None:
             stage.burn(16)
             stage.insert()
 
-        verdict = stage.expect(Key.UNEXPLAINED_WAL, write, steady=1)
+        verdict = stage.expect(VerdictKey.UNEXPLAINED_WAL, write, steady=1)
     assert "archive_command fails" in verdict.cause
 
 
 def test_made_without_failover(stage: Stage) -> None:
     renamed(stage, failover=True)
     with stage.consumer():
-        stage.expect(Key.FAILOVER_NOT_READY if stage.major >= 17 else Key.HEALTHY, stage.insert)
+        stage.expect(VerdictKey.FAILOVER_NOT_READY if stage.major >= 17 else VerdictKey.HEALTHY, stage.insert)
 
 
 def test_waiting_for_a_standby_that_is_gone(stage: Stage) -> None:
@@ -123,13 +123,13 @@ def test_waiting_for_a_standby_that_is_gone(stage: Stage) -> None:
     stage.admin.execute("SELECT pg_create_physical_replication_slot('standby_1', true)")
     stage.set(synchronized_standby_slots="standby_1")
     with stage.consumer():
-        verdict = stage.expect(Key.FAILOVER_NOT_READY, stage.insert)
+        verdict = stage.expect(VerdictKey.FAILOVER_NOT_READY, stage.insert)
     assert "standby_1" in verdict.cause
 
 
 def test_server_gone(stage: Stage) -> None:
     with stage.consumer():
-        stage.expect(Key.HEALTHY, stage.insert)
+        stage.expect(VerdictKey.HEALTHY, stage.insert)
         source = stage.sampler
         assert source is not None
 
@@ -141,9 +141,9 @@ def test_server_gone(stage: Stage) -> None:
                 )
 
         stage.login = {"port": "1"}
-        stage.expect(Key.POSTGRES_UNREACHABLE, cut)
+        stage.expect(VerdictKey.POSTGRES_UNREACHABLE, cut)
         stage.login = {}
-        stage.expect(Key.HEALTHY, stage.insert)
+        stage.expect(VerdictKey.HEALTHY, stage.insert)
 
 
 def test_time_that_is_left_comes_true(stage: Stage) -> None:
@@ -154,7 +154,7 @@ def test_time_that_is_left_comes_true(stage: Stage) -> None:
     while True:
         written = wal_forecasts.write(stage.admin, 2)
         _, verdict = stage.look()
-        if verdict.key is Key.SLOT_LOST:
+        if verdict.key is VerdictKey.SLOT_LOST:
             break
         assert written - began < 512 * MIB, "the slot was never lost"
         if found := Foretold.of(stage.history, verdict.seconds_left):

@@ -23,12 +23,12 @@ import wal_forecasts
 from asking import administrator
 from fix_scene import STACK, Scene, applied
 from fix_stack import _instance, run
-from outbox_pipeline import lsn, topics
+from outbox_pipeline.servers import lsn, topics
 from outbox_pipeline.watch.history import History
 from outbox_pipeline.watch.sample import KafkaSample, Sample
-from outbox_pipeline.watch.take import Sampler
+from outbox_pipeline.watch.sampling import Sampler
 from outbox_pipeline.watch.thresholds import MIB, Thresholds
-from outbox_pipeline.watch.verdict import Key
+from outbox_pipeline.watch.verdict import VerdictKey
 from replication_client import Manner, consuming
 from waiting import until
 from wal_forecasts import Foretold
@@ -41,12 +41,12 @@ UNHURRIED = replace(Thresholds(), stuck=3600.0, stalled_critical=3600.0)
 
 def test_healthy_load(scene: Scene) -> None:
     with scene.load():
-        scene.expect(Key.HEALTHY, steady=10)
+        scene.expect(VerdictKey.HEALTHY, steady=10)
 
 
 def test_status_as_a_user_runs_it(scene: Scene) -> None:
     with scene.load():
-        scene.expect(Key.HEALTHY)
+        scene.expect(VerdictKey.HEALTHY)
         done = scene.outboxctl("status", "--json")
         assert done.returncode == 0, done.stdout
         assert '"verdict": "healthy"' in done.stdout
@@ -56,17 +56,17 @@ def test_status_as_a_user_runs_it(scene: Scene) -> None:
 def test_paused(scene: Scene) -> None:
     with scene.load():
         scene.client.pause(scene.definition.connect.connector)
-        scene.expect(Key.CONNECTOR_PAUSED)
+        scene.expect(VerdictKey.CONNECTOR_PAUSED)
         scene.client.resume(scene.definition.connect.connector)
-        scene.expect(Key.HEALTHY)
+        scene.expect(VerdictKey.HEALTHY)
 
 
 def test_stopped(scene: Scene) -> None:
     with scene.load():
         scene.client.stop(scene.definition.connect.connector)
-        scene.expect(Key.CONNECTOR_STOPPED)
+        scene.expect(VerdictKey.CONNECTOR_STOPPED)
         scene.client.resume(scene.definition.connect.connector)
-        scene.expect(Key.HEALTHY)
+        scene.expect(VerdictKey.HEALTHY)
 
 
 def test_task_failed(scene: Scene) -> None:
@@ -75,59 +75,59 @@ def test_task_failed(scene: Scene) -> None:
     with scene.connect() as conn, scene.load():
         conn.execute(f"ALTER ROLE {user} PASSWORD 'another'")
         conn.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", (user,))
-        verdict = scene.expect(Key.TASK_FAILED)
+        verdict = scene.expect(VerdictKey.TASK_FAILED)
         assert "password" in verdict.cause
         conn.execute(f"ALTER ROLE {user} PASSWORD '{password}'")
         scene.client.restart(scene.definition.connect.connector, only_failed=True)
-        scene.expect(Key.HEALTHY)
+        scene.expect(VerdictKey.HEALTHY)
 
 
 def test_taken_by_another_client(scene: Scene) -> None:
     name = scene.definition.connect.connector
     with scene.load():
         scene.client.stop(name)
-        scene.expect(Key.CONNECTOR_STOPPED)
+        scene.expect(VerdictKey.CONNECTOR_STOPPED)
         postgres = scene.definition.postgres
         conninfo = scene.stack.conninfo("scene")
         with consuming(
             conninfo, postgres.slot, postgres.publication, Manner.NEVER_CONFIRMS, "pg_recvlogical"
         ):
             scene.client.resume(name)
-            scene.expect(Key.SLOT_TAKEN)
-        scene.expect(Key.HEALTHY)
+            scene.expect(VerdictKey.SLOT_TAKEN)
+        scene.expect(VerdictKey.HEALTHY)
 
 
 def test_worker_frozen(scene: Scene) -> None:
     with scene.setting(wal_sender_timeout="0"), scene.load():  # or the server soon ends the session
-        scene.expect(Key.HEALTHY)
+        scene.expect(VerdictKey.HEALTHY)
         with scene.stack.frozen("connect"):
-            verdict = scene.expect(Key.CONSUMER_FROZEN, steady=0)
+            verdict = scene.expect(VerdictKey.CONSUMER_FROZEN, steady=0)
         assert "Debezium" in verdict.cause
-        scene.expect(Key.HEALTHY)
+        scene.expect(VerdictKey.HEALTHY)
 
 
 def test_worker_killed(scene: Scene) -> None:
     with scene.load():
         scene.stack.kill("connect")
-        scene.expect(Key.CONNECT_UNREACHABLE)
+        scene.expect(VerdictKey.CONNECT_UNREACHABLE)
         scene.stack.start("connect")
-        scene.expect(Key.HEALTHY)
+        scene.expect(VerdictKey.HEALTHY)
 
 
 def test_broker_killed_as_status_tells_it(scene: Scene) -> None:
     """The worker keeps its state in Kafka: it soon lets go of the slot and answers nothing any more."""
     with scene.load():
-        assert scene.await_status(Key.HEALTHY)["exit"] == 0
+        assert scene.await_status(VerdictKey.HEALTHY)["exit"] == 0
         scene.stack.kill("kafka")
         try:
-            told = scene.await_status(Key.KAFKA_UNREACHABLE, Key.SINK_NOT_ACKING)
+            told = scene.await_status(VerdictKey.KAFKA_UNREACHABLE, VerdictKey.SINK_NOT_ACKING)
             assert told["exit"] in (4, 5)
             assert told["next_step"]
         finally:
             scene.stack.start("kafka")
-        assert scene.await_status(Key.CATCHING_UP, Key.HEALTHY)["exit"] == 0
-        assert scene.await_status(Key.HEALTHY)["exit"] == 0
-        scene.expect(Key.HEALTHY)
+        assert scene.await_status(VerdictKey.CATCHING_UP, VerdictKey.HEALTHY)["exit"] == 0
+        assert scene.await_status(VerdictKey.HEALTHY)["exit"] == 0
+        scene.expect(VerdictKey.HEALTHY)
 
 
 def test_broker_that_takes_nothing(scene: Scene) -> None:
@@ -135,14 +135,14 @@ def test_broker_that_takes_nothing(scene: Scene) -> None:
     topic = scene.definition.kafka.topic_of("order")
     admin = administrator(scene.definition.kafka.client)
     with scene.load():
-        scene.expect(Key.HEALTHY)
+        scene.expect(VerdictKey.HEALTHY)
         admin.delete_topics([topic], operation_timeout=10)[topic].result()
         try:
-            verdict = scene.expect(Key.SINK_NOT_ACKING)
+            verdict = scene.expect(VerdictKey.SINK_NOT_ACKING)
             assert topic in verdict.cause
         finally:
             topics.create(scene.definition.kafka, [scene.definition.kafka.aggregates["order"]])
-        scene.expect(Key.HEALTHY)
+        scene.expect(VerdictKey.HEALTHY)
 
 
 def test_quiet_outbox_without_ticker(scene: Scene) -> None:
@@ -161,10 +161,10 @@ def test_quiet_outbox_without_ticker(scene: Scene) -> None:
         thread = threading.Thread(target=fill)
         thread.start()
         try:
-            verdict = scene.expect(Key.HEARTBEAT_MISSING)
+            verdict = scene.expect(VerdictKey.HEARTBEAT_MISSING)
             assert "ticker" in verdict.cause
             with scene.load(events=False):
-                scene.expect(Key.HEALTHY)
+                scene.expect(VerdictKey.HEALTHY)
         finally:
             stop.set()
             thread.join()
@@ -185,7 +185,7 @@ def test_group_that_stopped_or_lags(scene: Scene) -> None:
     }
     consumer = Consumer(settings)
     with scene.load():
-        scene.expect(Key.GROUP_STOPPED)  # it never ran
+        scene.expect(VerdictKey.GROUP_STOPPED)  # it never ran
         consumer.subscribe([topic])
         stop = threading.Event()
 
@@ -200,13 +200,13 @@ def test_group_that_stopped_or_lags(scene: Scene) -> None:
         thread = threading.Thread(target=crawl)
         thread.start()
         try:
-            verdict = scene.expect(Key.GROUP_LAGGING)
+            verdict = scene.expect(VerdictKey.GROUP_LAGGING)
             assert "readers" in verdict.cause
         finally:
             stop.set()
             thread.join()
             consumer.close()
-        scene.expect(Key.GROUP_STOPPED)
+        scene.expect(VerdictKey.GROUP_STOPPED)
 
 
 @pytest.mark.parametrize("service", ["connect", "postgres", "kafka"])
@@ -215,7 +215,7 @@ def test_a_restart_is_no_critical_verdict(scene: Scene, service: str) -> None:
     scene.thresholds = UNHURRIED
     scene.history = History()  # the scenes before wrote WAL in bursts, which the forecast rightly remembers
     with scene.load():
-        scene.expect(Key.HEALTHY)
+        scene.expect(VerdictKey.HEALTHY)
         scene.critical.clear()
         with ThreadPoolExecutor(1) as aside:
             restart = aside.submit(_restart, scene, service)
@@ -223,7 +223,7 @@ def test_a_restart_is_no_critical_verdict(scene: Scene, service: str) -> None:
                 scene.look()
                 time.sleep(0.5)
             restart.result()
-        scene.expect(Key.HEALTHY, steady=10)
+        scene.expect(VerdictKey.HEALTHY, steady=10)
     assert not scene.critical
 
 
@@ -242,13 +242,13 @@ def test_a_rebalance_is_no_critical_verdict(scene: Scene) -> None:
         return lambda: bool(scene.look()) and _members(scene.sample) == count
 
     with scene.load(), scene.reading("balanced"):
-        scene.expect(Key.HEALTHY)
+        scene.expect(VerdictKey.HEALTHY)
         scene.critical.clear()
         for _ in range(2):
             with scene.reading("balanced"):
                 until(members(2), "the second member", pause_seconds=0.5)
             until(members(1), "the first one alone", pause_seconds=0.5)
-        scene.expect(Key.HEALTHY, steady=5)
+        scene.expect(VerdictKey.HEALTHY, steady=5)
     assert not scene.critical
 
 
@@ -263,11 +263,11 @@ def _members(sample: Sample | None) -> int:
 def test_connector_deleted(scene: Scene) -> None:
     scene.client.stop(scene.definition.connect.connector)
     scene.client.delete(scene.definition.connect.connector)
-    verdict = scene.expect(Key.CONSUMER_DOWN)
+    verdict = scene.expect(VerdictKey.CONSUMER_DOWN)
     assert "knows no connector" in verdict.cause
     assert scene.outboxctl("connectors", "register").returncode == 0
     with scene.load():
-        scene.expect(Key.HEALTHY)
+        scene.expect(VerdictKey.HEALTHY)
 
 
 def test_restored_from_an_older_copy(scene: Scene) -> None:
@@ -277,7 +277,7 @@ def test_restored_from_an_older_copy(scene: Scene) -> None:
     _stopped(scene, lambda: shutil.copytree(data, copy, symlinks=True))
     _own(data, copy)
     with scene.load():
-        scene.expect(Key.HEALTHY)
+        scene.expect(VerdictKey.HEALTHY)
     scene.client.stop(scene.definition.connect.connector)
 
     def restore() -> None:
@@ -285,7 +285,7 @@ def test_restored_from_an_older_copy(scene: Scene) -> None:
         copy.rename(data)
 
     _stopped(scene, restore)
-    verdict = scene.expect(Key.OFFSET_AHEAD_OF_SLOT)
+    verdict = scene.expect(VerdictKey.OFFSET_AHEAD_OF_SLOT)
     assert "restored" in verdict.cause
 
 
@@ -310,7 +310,7 @@ def test_slot_made_anew_behind_a_stored_offset(scene: Scene) -> None:
     scene.client.stop(name)
     with scene.connect() as conn:
         conn.execute("SELECT pg_drop_replication_slot(%s)", (postgres.slot,))
-        verdict = scene.expect(Key.SLOT_MISSING)
+        verdict = scene.expect(VerdictKey.SLOT_MISSING)
         assert "outboxctl recover" in verdict.next_step
         # Back in the present: write beyond the stored offset, and make the slot there.
         offset = scene.client.offsets(name)
@@ -324,14 +324,14 @@ def test_slot_made_anew_behind_a_stored_offset(scene: Scene) -> None:
             conn.execute("SELECT pg_switch_wal()")
             conn.execute("INSERT INTO elsewhere VALUES ('x')")
         conn.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (postgres.slot,))
-        scene.expect(Key.OFFSET_BEHIND_SLOT)
+        scene.expect(VerdictKey.OFFSET_BEHIND_SLOT)
 
 
 def test_the_time_that_is_left_comes_true(scene: Scene) -> None:
     """Connect stopped under load, a cap set: the end comes where `status` said, `earliest` not later."""
     with applied(scene.stack, "ahead", scene.file.parent) as ahead, ahead.load():
         ahead.act = scene.act
-        ahead.expect(Key.HEALTHY)
+        ahead.expect(VerdictKey.HEALTHY)
         scene.stack.stop("connect")
         with ahead.connect() as conn, ahead.setting(**wal_forecasts.SETTINGS):
             ahead.history = History()
@@ -345,7 +345,7 @@ def test_the_time_that_is_left_comes_true(scene: Scene) -> None:
             while True:
                 written = wal_forecasts.write(conn, 2)
                 verdict = ahead.look()
-                if verdict.key is Key.SLOT_LOST:
+                if verdict.key is VerdictKey.SLOT_LOST:
                     break
                 assert written - began < 512 * MIB, "the slot was never lost"
                 wal_forecasts.pause(verdict)

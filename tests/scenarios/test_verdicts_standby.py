@@ -23,10 +23,10 @@ from local_stack.accounts import server_account
 from outbox_connectors.definition import TableName
 from outbox_pipeline.watch.assess import assess
 from outbox_pipeline.watch.history import History, remember
-from outbox_pipeline.watch.sample import Names
+from outbox_pipeline.watch.sample import WatchedNames
+from outbox_pipeline.watch.sampling import Sampler
 from outbox_pipeline.watch.sources.postgres import PostgresSource
-from outbox_pipeline.watch.take import Sampler
-from outbox_pipeline.watch.verdict import Key, Verdict
+from outbox_pipeline.watch.verdict import Verdict, VerdictKey
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.matrix, pytest.mark.slow]
@@ -51,7 +51,7 @@ class Standby:
     def conninfo(self) -> str:
         return make_conninfo(self.primary.conninfo("shop"), port=self.port)
 
-    def expect(self, names: Names, key: Key, act: Acted) -> Verdict:
+    def expect(self, names: WatchedNames, key: VerdictKey, act: Acted) -> Verdict:
         """Look at the standby until it says `key`."""
         source = PostgresSource(self.connect, names, TableName("public", "outbox"))
         sampler = Sampler(names, source, None, None)
@@ -149,7 +149,7 @@ def _until_up(standby: Standby) -> None:
 
 
 def test_a_standby_without_and_with_a_copy_of_the_slot(standby: Standby, acted: Acted) -> None:
-    names = Names(
+    names = WatchedNames(
         pipeline="kept",
         database="shop",
         slot=SLOT,
@@ -159,7 +159,7 @@ def test_a_standby_without_and_with_a_copy_of_the_slot(standby: Standby, acted: 
         connector_user="postgres",
         failover=True,
     )
-    verdict = standby.expect(names, Key.FAILOVER_NOT_READY, acted)
+    verdict = standby.expect(names, VerdictKey.FAILOVER_NOT_READY, acted)
     assert "no copy" in verdict.cause
     with standby.connect() as conn:
         conn.execute("ALTER SYSTEM SET sync_replication_slots = on")
@@ -167,7 +167,7 @@ def test_a_standby_without_and_with_a_copy_of_the_slot(standby: Standby, acted: 
     with psycopg.connect(standby.primary.conninfo("shop"), autocommit=True) as conn:
         # The copy is made once the standby has what the slot needs.
         conn.execute("SELECT pg_log_standby_snapshot()")
-        standby.expect(names, Key.HEALTHY, acted)
+        standby.expect(names, VerdictKey.HEALTHY, acted)
     # A slot of the standby's own is judged like any other.
     own = replace(names, slot="own", failover=False)
     with (
@@ -179,7 +179,7 @@ def test_a_standby_without_and_with_a_copy_of_the_slot(standby: Standby, acted: 
         _with_snapshots(
             primary, lambda: conn.execute("SELECT pg_create_logical_replication_slot('own', 'pgoutput')")
         )
-        standby.expect(own, Key.CONSUMER_DOWN, acted)
+        standby.expect(own, VerdictKey.CONSUMER_DOWN, acted)
         conn.execute("SELECT pg_drop_replication_slot('own')")
 
 

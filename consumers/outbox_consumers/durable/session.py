@@ -14,7 +14,14 @@ import psycopg
 
 from outbox_connectors.definition import Secret
 from outbox_consumers.handlers.connection import HandlerConnection, HandlerCursor
-from outbox_consumers.handlers.session import ConsumerSession, Database, Status, _check, conninfo_of
+from outbox_consumers.handlers.session import (
+    ConsumerSession,
+    Database,
+    Status,
+    _check,
+    conninfo_of,
+    refuse_pooler,
+)
 
 
 class LazyConnection(HandlerConnection):
@@ -60,6 +67,7 @@ def _connect(database: Database) -> LazyConnection:
     settings = settings_of(database.dsn, database, "outbox worker")
     conn = LazyConnection.connect("", autocommit=True, cursor_factory=HandlerCursor, **settings)
     try:
+        refuse_pooler(conn, settings)
         _check(conn, database)
         conn.autocommit = False
     except BaseException:

@@ -13,11 +13,13 @@ from psycopg.rows import dict_row
 
 from outbox_connectors.definition import Secret
 from outbox_connectors.keepalive import kept_alive
+from outbox_connectors.pooler import shares_sessions
 from outbox_connectors.refused_connection import unreachable
 from outbox_consumers import sql
 from outbox_consumers.errors import (
     InboxUnusable,
     ReadOnlyDatabase,
+    SharedSession,
     SwallowedDatabaseError,
     UnprovenTransaction,
     Unreachable,
@@ -201,11 +203,22 @@ def _connect(database: Database) -> HandlerConnection:
     if database.pooler:
         conn.prepare_threshold = None
     try:
+        if not database.pooler:
+            refuse_pooler(conn, settings)
         _check(conn, database)
     except BaseException:
         conn.close()
         raise
     return conn
+
+
+def refuse_pooler(conn: psycopg.Connection[Any], settings: dict[str, Any]) -> None:
+    """Raise SharedSession behind a transaction pooler, before anything is set there. Raises psycopg.Error."""
+    if shares_sessions(conn, lambda: psycopg.connect("", autocommit=True, **settings)):
+        raise SharedSession(
+            "the dsn leads to a pooler that lends its server sessions to others between transactions",
+            remedy="say Consumer(..., pooler=True) or point the dsn at the server, as DurableInbox needs",
+        )
 
 
 def conninfo_of(dsn: Secret) -> dict[str, Any]:

@@ -8,7 +8,8 @@ partition and are deleted by the time at which they were received.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
@@ -137,31 +138,41 @@ def maintain(
     the lock at most `lock_seconds`, then raises psycopg.errors.LockNotAvailable: run it again. The role has
     to own the inbox. `conn` is in autocommit mode.
     """
-    conn.execute(sql.get("set_lock_timeout"), {"lock_timeout": f"{round(lock_seconds * 1000)}ms"})
     for day in todo.create:
-        conn.execute(create_day(table, day))
+        with _bounded(conn, lock_seconds):
+            conn.execute(create_day(table, day))
     if todo.drop:
         newest = max(p.day for p in todo.drop if p.day is not None)
-        _drop(conn, table, todo.drop, first_id(datetime.combine(newest + timedelta(days=1), time(), UTC)))
-    return _prune(conn, table, todo.before)
+        with _bounded(conn, lock_seconds):
+            _drop(conn, table, todo.drop, first_id(datetime.combine(newest + timedelta(days=1), time(), UTC)))
+    return _prune(conn, table, todo.before, lock_seconds)
+
+
+@contextmanager
+def _bounded(conn: psycopg.Connection[Any], lock_seconds: float) -> Iterator[None]:
+    """Open a transaction with a bound on its waits for locks; nothing of it is left in the session."""
+    with conn.transaction():
+        conn.execute(sql.get("set_lock_timeout"), {"lock_timeout": f"{round(lock_seconds * 1000)}ms"})
+        yield
 
 
 def _drop(conn: psycopg.Connection[Any], table: str, old: Sequence[Partition], before: UUID) -> None:
     """Drop days and record it in the same transaction, so that no consumer takes their events for new."""
     schema = table.rpartition(".")[0]
-    with conn.transaction():
-        for partition in old:
-            name = f"{schema}.{partition.name}" if schema else partition.name
-            conn.execute(sql.compose("drop_inbox_day", partition=sql.table(name)))
-        names = ", ".join(partition.name for partition in old)
-        note = {"action": "dropped", "before": before, "detail": names}
-        conn.execute(sql.compose("add_journal", journal=sql.journal(table)), note)
+    for partition in old:
+        name = f"{schema}.{partition.name}" if schema else partition.name
+        conn.execute(sql.compose("drop_inbox_day", partition=sql.table(name)))
+    names = ", ".join(partition.name for partition in old)
+    note = {"action": "dropped", "before": before, "detail": names}
+    conn.execute(sql.compose("add_journal", journal=sql.journal(table)), note)
 
 
-def _prune(conn: psycopg.Connection[Any], table: str, before: datetime) -> int:
+def _prune(conn: psycopg.Connection[Any], table: str, before: datetime, lock_seconds: float) -> int:
     statement = sql.compose("prune_inbox_default", partition=sql.table(f"{table}_default"))
-    total = 0
-    while deleted := conn.execute(statement, {"before": before}).rowcount:
+    total, deleted = 0, -1
+    while deleted:
+        with _bounded(conn, lock_seconds):
+            deleted = conn.execute(statement, {"before": before}).rowcount
         total += deleted
     return total
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import Message
 
 from outbox_connectors.record_headers import (
     HEADER_ERRORS,
     Headers,
-    ask_headers,
     give_up_headers,
     read_headers,
 )
@@ -85,9 +84,10 @@ class EventReader:
         usual_type = TYPE_HEADER if self._naming.is_usual else None
         events: list[Event] = []
         untyped: Message | None = None
+        next_headers = map(Message.headers, messages).__next__  # see `ask_headers`; this costs less
         for place, message in enumerate(messages):
             try:
-                headers = ask_headers(message)
+                headers: Any = next_headers()
             except HEADER_ERRORS:
                 give_up_headers(message)
                 headers = None
@@ -108,7 +108,9 @@ class EventReader:
                         if self._keep_stale(event):
                             events.append(event)
                         continue
-            untyped = self._read_foreign(message, place, events) or untyped
+            suspect = self._read_foreign(message, place, events)
+            if untyped is None:
+                untyped = suspect
         if not self.seen.typed:
             self._require_types(events, untyped)
         return RecordBatch(messages, events)

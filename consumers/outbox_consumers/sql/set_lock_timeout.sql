@@ -1,2 +1,2 @@
--- Limit how long this session waits for a lock.
-SELECT set_config('lock_timeout', %(lock_timeout)s, false)
+-- Bound how long this transaction waits for a lock, so that consumers never queue behind it for long.
+SELECT set_config('lock_timeout', %(lock_timeout)s, true)

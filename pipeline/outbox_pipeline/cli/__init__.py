@@ -184,7 +184,7 @@ def _spoken(error: Exception) -> Exception:
         import psycopg
 
         if isinstance(error, psycopg.Error):
-            from outbox_pipeline import postgres
+            from outbox_pipeline.servers import postgres
 
             return postgres.failure(error)
     if "confluent_kafka" in sys.modules:

@@ -8,9 +8,10 @@ from uuid import UUID
 import click
 
 from outbox_connectors.definition import Secret, TableName
-from outbox_pipeline import audit, postgres
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.cli.moments import moment
+from outbox_pipeline.operations import audit
+from outbox_pipeline.servers import postgres
 
 SHOWN = 20
 
@@ -49,7 +50,7 @@ def audit_(
         if dsn is not None:
             far = postgres.connect(Secret(dsn), application_name="outboxctl audit")
             schema, _, name = inbox_table.rpartition(".")
-            inbox = audit.Inbox(opened.enter_context(far), TableName(schema or "public", name), consumer)
+            inbox = audit.InboxTable(opened.enter_context(far), TableName(schema or "public", name), consumer)
         books = audit.audit(
             conn, definition, since=begin, inbox=inbox, settle_seconds=settle, say=output.progress
         )
@@ -60,7 +61,7 @@ def audit_(
     return books.exit_code
 
 
-def _show(books: audit.Books) -> None:
+def _show(books: audit.AuditReport) -> None:
     applied = "" if books.applied is None else f"applied {books.applied:,}  unapplied {books.unapplied:,}  "
     output.line(
         f"written {books.written:,}  delivered {books.delivered:,}  {applied}missing {books.missing:,}  "

@@ -11,10 +11,10 @@ import click
 import psycopg
 
 from outbox_connectors.definition import Connect, ConnectAuth, Definition, Secret
-from outbox_pipeline import postgres
 from outbox_pipeline.cli import Invocation
 from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
 from outbox_pipeline.errors import UsageError
+from outbox_pipeline.servers import postgres
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,9 @@ class Target:
 
     def database(self, name: str) -> psycopg.Connection[Any]:
         """Connect to the connector's database."""
-        return postgres.connect(self.admin, application_name="outboxctl connectors", dbname=name or None)
+        conn = postgres.connect(self.admin, application_name="outboxctl connectors", dbname=name or None)
+        postgres.administer(conn)
+        return conn
 
     def status(self) -> ConnectorStatus:
         """Read the connector's state; raises Failed where there is no such connector."""
@@ -45,7 +47,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ConnectTarget:
     """Where to look: the global options, and the address given instead of the definition's."""
 
     invocation: Invocation
@@ -82,7 +84,7 @@ class Place:
             yield Target(client, chosen, admin)
 
 
-pass_place = click.make_pass_decorator(Place)
+pass_place = click.make_pass_decorator(ConnectTarget)
 name_argument = click.argument("name", required=False)
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, change nothing.")
 force_option = click.option("--force", is_flag=True, help="Go ahead although rows may be lost.")

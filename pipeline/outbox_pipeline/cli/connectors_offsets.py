@@ -6,14 +6,20 @@ from typing import Any
 
 import click
 
-from outbox_pipeline import lsn
 from outbox_pipeline.cli import Invocation, output, pass_invocation
-from outbox_pipeline.cli.connect_target import Place, Target, dry_run_option, name_argument, pass_place
+from outbox_pipeline.cli.connect_target import (
+    ConnectTarget,
+    Target,
+    dry_run_option,
+    name_argument,
+    pass_place,
+)
 from outbox_pipeline.connect import offsets as reading
 from outbox_pipeline.connect.client import SourceOffset
-from outbox_pipeline.connect.offset_changes import Change, plan_reset, plan_set
-from outbox_pipeline.connect.offsets import Positions, Verdict
-from outbox_pipeline.slots import LiveSlot
+from outbox_pipeline.connect.offset_changes import OffsetChange, plan_reset, plan_set
+from outbox_pipeline.connect.offsets import OffsetFinding, Positions
+from outbox_pipeline.servers import lsn
+from outbox_pipeline.servers.slots import LiveSlot
 
 accept_loss_option = click.option(
     "--accept-loss", is_flag=True, help="Go ahead although events would be skipped, or might be."
@@ -30,7 +36,7 @@ def offsets() -> None:
 @name_argument
 @pass_place
 @pass_invocation
-def show(invocation: Invocation, place: Place, name: str | None) -> int:
+def show(invocation: Invocation, place: ConnectTarget, name: str | None) -> int:
     """Show the stored offset beside the slot.
 
     Positions are written X/Y, as PostgreSQL does; the verdict says what a start would meet.
@@ -57,7 +63,7 @@ def show(invocation: Invocation, place: Place, name: str | None) -> int:
 @pass_invocation
 def set_(
     invocation: Invocation,
-    place: Place,
+    place: ConnectTarget,
     position: str,
     name: str | None,
     accept_loss: bool,
@@ -88,7 +94,12 @@ def set_(
 @pass_place
 @pass_invocation
 def reset(
-    invocation: Invocation, place: Place, name: str | None, accept_loss: bool, dry_run: bool, yes: bool
+    invocation: Invocation,
+    place: ConnectTarget,
+    name: str | None,
+    accept_loss: bool,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
     """Forget where a STOPPED connector resumes.
 
@@ -111,7 +122,7 @@ def _positions(target: Target) -> Positions:
         return reading.read(conn, config, target.client.offsets(target.name))
 
 
-def _agreed(target: Target, change: Change, dry_run: bool, yes: bool) -> bool:
+def _agreed(target: Target, change: OffsetChange, dry_run: bool, yes: bool) -> bool:
     """Show the plan and ask; False for a dry run. A refusal of the user ends the command."""
     output.progress(f"{target.name}: {change.text}")
     if dry_run:
@@ -121,7 +132,7 @@ def _agreed(target: Target, change: Change, dry_run: bool, yes: bool) -> bool:
     return True
 
 
-def _done(invocation: Invocation, target: Target, change: Change, dry_run: bool) -> None:
+def _done(invocation: Invocation, target: Target, change: OffsetChange, dry_run: bool) -> None:
     if invocation.json:
         output.json_document(
             {
@@ -138,7 +149,7 @@ def _done(invocation: Invocation, target: Target, change: Change, dry_run: bool)
         output.line(f"{target.name}: stored offset is {change.want or 'gone'}; go on with: connectors resume")
 
 
-def _show(name: str, positions: Positions, verdicts: tuple[Verdict, ...]) -> None:
+def _show(name: str, positions: Positions, verdicts: tuple[OffsetFinding, ...]) -> None:
     offset, slot = positions.offset, positions.slot
     rows = [["end of the log", lsn.text(positions.log_end), ""]]
     if offset is None:
@@ -170,7 +181,7 @@ def _text(position: int | None) -> str:
     return "-" if position is None else lsn.text(position)
 
 
-def _document(name: str, positions: Positions, verdicts: tuple[Verdict, ...]) -> dict[str, Any]:
+def _document(name: str, positions: Positions, verdicts: tuple[OffsetFinding, ...]) -> dict[str, Any]:
     return {
         "connector": name,
         "offset": _offset_document(positions.offset),

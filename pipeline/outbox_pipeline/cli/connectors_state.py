@@ -10,7 +10,7 @@ import click
 from outbox_connectors.errors import ExitCode
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.cli.connect_target import (
-    Place,
+    ConnectTarget,
     Target,
     dry_run_option,
     force_option,
@@ -28,7 +28,7 @@ from outbox_pipeline.errors import Failed, Refused, Unreachable
 @dry_run_option
 @pass_place
 @pass_invocation
-def pause(invocation: Invocation, place: Place, name: str | None, dry_run: bool) -> None:
+def pause(invocation: Invocation, place: ConnectTarget, name: str | None, dry_run: bool) -> None:
     """Pause a connector.
 
     Its replication connection stays open; the slot keeps WAL.
@@ -48,7 +48,12 @@ def pause(invocation: Invocation, place: Place, name: str | None, dry_run: bool)
 @pass_place
 @pass_invocation
 def resume(
-    invocation: Invocation, place: Place, name: str | None, dry_run: bool, force: bool, wait_seconds: float
+    invocation: Invocation,
+    place: ConnectTarget,
+    name: str | None,
+    dry_run: bool,
+    force: bool,
+    wait_seconds: float,
 ) -> int:
     """Resume a paused or stopped connector.
 
@@ -71,7 +76,7 @@ def resume(
 @force_option
 @pass_place
 @pass_invocation
-def stop(invocation: Invocation, place: Place, name: str | None, dry_run: bool, force: bool) -> None:
+def stop(invocation: Invocation, place: ConnectTarget, name: str | None, dry_run: bool, force: bool) -> None:
     """Stop a connector and free its slot.
 
     The slot keeps WAL; the offsets may then be changed.
@@ -95,7 +100,7 @@ def stop(invocation: Invocation, place: Place, name: str | None, dry_run: bool, 
 @pass_invocation
 def restart(
     invocation: Invocation,
-    place: Place,
+    place: ConnectTarget,
     name: str | None,
     failed: bool,
     dry_run: bool,
@@ -129,7 +134,7 @@ def restart(
 @pass_place
 @pass_invocation
 def delete(
-    invocation: Invocation, place: Place, name: str | None, dry_run: bool, force: bool, yes: bool
+    invocation: Invocation, place: ConnectTarget, name: str | None, dry_run: bool, force: bool, yes: bool
 ) -> None:
     """Delete a connector. Its slot, its offsets and its topics stay.
 

@@ -10,12 +10,10 @@ from typing import Any
 import click
 import psycopg
 
-from outbox_connectors.definition import Secret
 from outbox_connectors.errors import Failed, UsageError
 from outbox_consumers.failures import administration, dead_letter
 from outbox_consumers.inbox.claims import DEFAULT_TABLE, inbox_missing
-from outbox_pipeline import postgres
-from outbox_pipeline.cli import Invocation, outbox_dead_letters, output, pass_invocation
+from outbox_pipeline.cli import Invocation, consumer_database, outbox_dead_letters, output, pass_invocation
 
 _OPTIONS = (
     click.option("--dsn", default="", help="libpq connection string of the consumer's database; see PG*."),
@@ -79,7 +77,7 @@ dead_letters.add_command(outbox_dead_letters.outbox)
 @pass_invocation
 def list_(invocation: Invocation, dsn: str, table: str, wanted: dead_letter.DeadLetterFilter) -> None:
     """List dead letters and dead jobs, oldest first."""
-    with _session(dsn, "list") as conn:
+    with _session(dsn, "list", table) as conn:
         found = _find(conn, wanted, table)
     if invocation.json:
         output.json_document([_summary(letter) for letter in found])
@@ -97,7 +95,7 @@ def list_(invocation: Invocation, dsn: str, table: str, wanted: dead_letter.Dead
 @pass_invocation
 def show(invocation: Invocation, dsn: str, table: str, wanted: dead_letter.DeadLetterFilter) -> None:
     """Show dead letters whole: where from, why, headers and payload."""
-    with _session(dsn, "show") as conn:
+    with _session(dsn, "show", table) as conn:
         found = _find(conn, wanted, table)
     if invocation.json:
         output.json_document([_whole(letter) for letter in found])
@@ -129,7 +127,7 @@ def redrive(
     The running consumer takes them from its table within about a second, the workers of a durable inbox
     their jobs. One that still fails comes back here.
     """
-    with _session(dsn, "redrive") as conn, conn.transaction():
+    with _session(dsn, "redrive", table) as conn, conn.transaction():
         found = _find(conn, wanted, table)
         if not dry_run and found:
             administration.redrive(conn, found, table, rate)
@@ -150,7 +148,7 @@ def discard(
     dry_run: bool,
 ) -> None:
     """Forget dead letters for good. Their events stay marked as handled."""
-    with _session(dsn, "discard") as conn:
+    with _session(dsn, "discard", table) as conn:
         found = _find(conn, wanted, table)
         if found and not dry_run:
             if not yes:
@@ -160,8 +158,8 @@ def discard(
     _say(invocation, found, "discarded", dry_run)
 
 
-def _session(dsn: str, verb: str) -> psycopg.Connection:
-    return postgres.connect(Secret(dsn), application_name=f"outboxctl dead-letters {verb}")
+def _session(dsn: str, verb: str, table: str) -> psycopg.Connection:
+    return consumer_database.connect(dsn, f"dead-letters {verb}", table)
 
 
 def _find(conn: psycopg.Connection, wanted: dead_letter.DeadLetterFilter, table: str) -> list[dict[str, Any]]:

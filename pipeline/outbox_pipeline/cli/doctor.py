@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from outbox_connectors.findings import Finding, Severity
-from outbox_pipeline import doctor as examination
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.cli.provision import systems
+from outbox_pipeline.provision import doctor as examination
 
 _COLOURS = {Severity.WARNING: "yellow", Severity.CRITICAL: "red", Severity.OK: "green"}
 

@@ -14,13 +14,11 @@ import click
 import psycopg
 
 from outbox_connectors import quantities
-from outbox_connectors.definition import Secret
 from outbox_connectors.errors import Failed, UsageError
 from outbox_consumers import application, durable
 from outbox_consumers.inbox import retention, schema
 from outbox_consumers.inbox.claims import DEFAULT_TABLE, inbox_missing
-from outbox_pipeline import postgres
-from outbox_pipeline.cli import Invocation, output, pass_invocation
+from outbox_pipeline.cli import Invocation, consumer_database, output, pass_invocation
 
 
 @click.group()
@@ -52,7 +50,7 @@ def init(
     if as_sql:
         _show_sql(invocation, todo)
         return
-    with postgres.connect(Secret(dsn), application_name="outboxctl inbox init") as conn:
+    with _session(dsn, "init", table) as conn:
         missing = schema.missing(conn, table) + durable.missing(conn, table)
         if not dry_run:
             _apply(conn, todo)
@@ -65,7 +63,7 @@ def init(
 @pass_invocation
 def status(invocation: Invocation, dsn: str, table: str) -> None:
     """Show what the inbox holds: consumers, partitions, window, jobs. Reads the whole inbox."""
-    with _session(dsn, "status") as conn, _explained(table):
+    with _session(dsn, "status", table) as conn, _explained(table):
         parts = retention.partitions(conn, table)
         who = retention.consumers(conn, table)
         window = retention.window_start(conn, table)
@@ -143,7 +141,7 @@ def maintain(invocation: Invocation, reference: str, keep: str | None, dry_run: 
     app = application.load(reference)
     window = app.window(_duration(keep) if keep else None)
     pruned = 0
-    with _session(app.dsn.value, "maintain") as conn, _explained(app.table):
+    with _session(app.dsn.value, "maintain", app.table) as conn, _explained(app.table):
         todo = retention.plan(retention.partitions(conn, app.table), datetime.now(UTC), window)
         if not dry_run:
             pruned = retention.maintain(conn, app.table, todo)
@@ -206,7 +204,7 @@ def forget(
     if not yes and not dry_run:
         click.confirm(f"Let {consumer} handle these events again?", abort=True, err=True)
     moments = {"since": _moment("--since", since), "until": _moment("--until", until)}
-    with _session(dsn, "forget") as conn, _explained(table), conn.transaction(force_rollback=dry_run):
+    with _session(dsn, "forget", table) as conn, _explained(table), conn.transaction(force_rollback=dry_run):
         forgotten = retention.forget(conn, table, consumer, reason, ids=ids, **moments)
     if invocation.json:
         output.json_document({"forgotten": forgotten, "applied": not dry_run})
@@ -214,8 +212,8 @@ def forget(
     output.line(f"{forgotten} events " + ("would be forgotten" if dry_run else "forgotten"))
 
 
-def _session(dsn: str, verb: str) -> psycopg.Connection:
-    return postgres.connect(Secret(dsn), application_name=f"outboxctl inbox {verb}")
+def _session(dsn: str, verb: str, table: str) -> psycopg.Connection:
+    return consumer_database.connect(dsn, f"inbox {verb}", table)
 
 
 def _duration(text: str) -> timedelta:

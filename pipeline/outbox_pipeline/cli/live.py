@@ -16,13 +16,13 @@ from rich.live import Live
 from outbox_connectors import quantities
 from outbox_connectors.errors import ExitCode, UsageError
 from outbox_connectors.signals import Stopping
-from outbox_pipeline import tidy
 from outbox_pipeline.cli import Invocation, output
+from outbox_pipeline.operations import maintenance
 from outbox_pipeline.standard_output import reader_gone
 from outbox_pipeline.watch import document, history, view
 from outbox_pipeline.watch import notify as telling
-from outbox_pipeline.watch.live import Watch, Wishes
-from outbox_pipeline.watch.look import Answer
+from outbox_pipeline.watch.live import RunningWatch, WatchOptions
+from outbox_pipeline.watch.one_shot import Assessment
 from outbox_pipeline.watch.serve import address
 
 LIFE_SECONDS = 60.0  # a log shows a sign of life this often
@@ -37,6 +37,7 @@ def run(
     notify_url: str,
     repeat: str,
     tick: bool,
+    observe: bool | None,
     tidy_every: str,
     keep_history: bool,
 ) -> int:
@@ -44,14 +45,15 @@ def run(
     definition = invocation.definition()
     if serve:
         address(serve)
-    wishes = Wishes(
+    wishes = WatchOptions(
         interval_seconds=interval_seconds,
         serve=serve,
         on_change=on_change,
         notify_url=telling.check_webhook(notify_url) if notify_url else "",
         repeat_seconds=_seconds(repeat, "--repeat"),
         tick=tick,
-        tidy=partial(tidy.tidy, definition, _unsaid) if tidy_every else None,
+        observe=observe,
+        tidy=partial(maintenance.maintain, definition, _unsaid) if tidy_every else None,
         tidy_seconds=_seconds(tidy_every, "--tidy-every") if tidy_every else 0.0,
         history_file=history.file_of(os.environ, definition.pipeline, definition.source)
         if keep_history
@@ -59,11 +61,11 @@ def run(
     )
     console = Console()
     drawn = console.is_terminal and not invocation.json
-    watch = Watch(definition, wishes, output.progress)
+    watch = RunningWatch(definition, wishes, output.progress)
     live = Live(console=console, auto_refresh=False, screen=False, transient=False) if drawn else None
     lines = _Lines(watch, invocation.json)
 
-    def show(answer: Answer) -> None:
+    def show(answer: Assessment) -> None:
         if live is not None:
             live.update(view.screen(answer, watch.keeper.changes, console.width), refresh=True)
         else:
@@ -89,13 +91,13 @@ def _seconds(text: str, option: str) -> float:
 class _Lines:
     """Writes changes of verdict, and a sign of life in between."""
 
-    def __init__(self, watch: Watch, as_json: bool) -> None:
+    def __init__(self, watch: RunningWatch, as_json: bool) -> None:
         self._watch, self._json = watch, as_json
         self._written = 0
         self._reader_gone = False
         self._alive_at = float("-inf")
 
-    def show(self, answer: Answer) -> None:
+    def show(self, answer: Assessment) -> None:
         changed = self._watch.keeper.counts.changes
         now = time.monotonic()
         if changed != self._written:
@@ -105,7 +107,7 @@ class _Lines:
             self._alive_at = now
             self._write(answer, view.pulse_line(answer))
 
-    def _write(self, answer: Answer, line: str) -> None:
+    def _write(self, answer: Assessment, line: str) -> None:
         if self._json:
             found = document.status(answer.facts, answer.verdict)
             line = json.dumps(found, default=str, ensure_ascii=False)

@@ -13,9 +13,9 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.errors import UsageError
-from outbox_pipeline import postgres, tail
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.relay import dead_letters
+from outbox_pipeline.servers import postgres, topic_reader
 
 _id = click.option("--id", "event_id", type=click.UUID, help="Only this event.")
 _key = click.option("--key", metavar="TEXT", help="Only this aggregate's.")
@@ -47,12 +47,12 @@ def list_(invocation: Invocation, event_id: UUID | None, key: str | None) -> Non
 def _row(letter: dict[str, Any]) -> list[str]:
     return [
         f"{letter['failed_at']:%Y-%m-%d %H:%M:%S}",
-        tail.harmless(letter["aggregate_type"] or "-"),
-        tail.harmless(letter["aggregate_id"] or "-"),
+        topic_reader.harmless(letter["aggregate_type"] or "-"),
+        topic_reader.harmless(letter["aggregate_id"] or "-"),
         letter["id"],
         str(letter["attempts"]),
         "yes" if letter["blocks"] else "no",
-        tail.harmless(letter["cause"]),
+        topic_reader.harmless(letter["cause"]),
     ]
 
 

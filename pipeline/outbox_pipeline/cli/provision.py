@@ -15,12 +15,13 @@ from outbox_connectors.definition import Definition
 from outbox_connectors.errors import ExitCode, Failed, Unreachable, UsageError
 from outbox_connectors.profile import Version, reasons
 from outbox_connectors.profile import render as render_connector
-from outbox_pipeline import postgres, provision
+from outbox_pipeline import provision
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.connect.client import ConnectClient
-from outbox_pipeline.plan import ObjectPlan, Plan, State, text_of
 from outbox_pipeline.provision import destroy as destruction
 from outbox_pipeline.provision import proof
+from outbox_pipeline.servers import postgres
+from outbox_pipeline.servers.plan import ObjectPlan, Plan, State, text_of
 
 APPLICATION_NAME = "outboxctl"
 # `plan` and `apply` must not hang for a minute on a worker that is not there.
@@ -37,12 +38,14 @@ _add_partitions = click.option(
 
 
 @contextmanager
-def systems(definition: Definition) -> Iterator[tuple[psycopg.Connection[TupleRow], ConnectClient]]:
+def systems(
+    definition: Definition, *, only_look: bool = False
+) -> Iterator[tuple[psycopg.Connection[TupleRow], ConnectClient]]:
     """Open the database as the administrator, and a client of Connect that connects when it is asked."""
     database = definition.postgres.connector.database
     try:
         with (
-            postgres.as_admin(definition, APPLICATION_NAME) as conn,
+            postgres.as_admin(definition, APPLICATION_NAME, only_look=only_look) as conn,
             ConnectClient(
                 definition.connect, timeout=LOOK_SECONDS, patience=CONNECT_PATIENCE_SECONDS
             ) as client,
@@ -69,7 +72,7 @@ def plan(invocation: Invocation, as_sql: bool, verifier: bool, add_partitions: b
     if verifier and not as_sql:
         raise UsageError("--verifier goes with --sql")
     definition = invocation.definition()
-    with systems(definition) as (conn, client):
+    with systems(definition, only_look=True) as (conn, client):
         found = provision.plan(conn, client, definition, add_partitions=add_partitions)
     if invocation.json:
         output.json_document(found.document())
@@ -96,7 +99,11 @@ def apply(invocation: Invocation, dry_run: bool, no_wait: bool, add_partitions: 
     with systems(definition) as (conn, client):
         if dry_run:
             found = provision.plan(conn, client, definition, add_partitions=add_partitions)
-            output.json_document(found.document()) if invocation.json else _print_plan(found)
+            if not invocation.json:
+                _print_plan(found)
+            provision.check(conn, client, definition, add_partitions=add_partitions)
+            if invocation.json:
+                output.json_document(found.document())
             return found.exit_code
         done = provision.apply(conn, client, definition, say=output.progress, add_partitions=add_partitions)
         proved = None if no_wait else _prove(conn, client, definition, done)
@@ -156,6 +163,7 @@ def destroy(invocation: Invocation, data: bool, yes: bool, dry_run: bool, skip: 
         removals = destruction.plan(conn, client, definition, data=data, skip=skip)
         if dry_run or not invocation.json:
             _print_removals(invocation, removals, done=False)
+        destruction.check(conn, definition, removals)
         if dry_run or not any(removal.removes for removal in removals):
             if invocation.json and not dry_run:
                 _print_removals(invocation, removals, done=True)
@@ -222,7 +230,7 @@ def _debezium(definition: Definition, text: str | None) -> Version:
 
 
 def _postgres_major(definition: Definition) -> int:
-    with postgres.as_admin(definition, APPLICATION_NAME) as conn:
+    with postgres.as_admin(definition, APPLICATION_NAME, only_look=True) as conn:
         return postgres.server_major(conn)
 
 

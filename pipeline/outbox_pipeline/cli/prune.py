@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import postgres, prune
 from outbox_pipeline import sql as statements
 from outbox_pipeline.cli import Invocation, output, pass_invocation
+from outbox_pipeline.operations import prune
+from outbox_pipeline.servers import postgres
 
 
 @click.command("prune")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import postgres, recover
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.cli.moments import moment
 from outbox_pipeline.connect.client import ConnectClient
+from outbox_pipeline.operations import recover
+from outbox_pipeline.servers import postgres
 
 
 @click.command("recover")
@@ -60,7 +61,7 @@ def recover_(invocation: Invocation, since: str | None, rate: float, settle: flo
     return done.exit_code
 
 
-def _show(found: recover.Plan) -> None:
+def _show(found: recover.RecoveryPlan) -> None:
     output.progress(f"{'broken' if found.broken else 'not broken'}: {found.cause}")
     for number, step in enumerate(found.steps, 1):
         output.progress(f"  {number}. {step}")

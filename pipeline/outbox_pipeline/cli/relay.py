@@ -8,14 +8,15 @@ import click
 
 from outbox_connectors.errors import ExitCode, UsageError
 from outbox_connectors.signals import Stopping
-from outbox_pipeline import postgres, relay
+from outbox_pipeline import relay
 from outbox_pipeline.cli import Invocation, output, pass_invocation
-from outbox_pipeline.plan import State
 from outbox_pipeline.relay import schema
-from outbox_pipeline.relay.names import DEFAULT_SHARDS, MAX_SHARDS, names_of
+from outbox_pipeline.relay.names import DEFAULT_SHARDS, MAX_SHARDS, relay_names
 from outbox_pipeline.relay.session import read_settings
 from outbox_pipeline.relay.settings import DEFAULT_BATCH, MAX_BATCH
 from outbox_pipeline.relay.wakeup import Waiter
+from outbox_pipeline.servers import postgres
+from outbox_pipeline.servers.plan import State
 
 
 @click.command("relay")
@@ -83,7 +84,7 @@ def relay_(
         return _init(invocation, shards, notify=not no_notify, archive=archive, dry_run=dry_run)
     if shards or no_notify or archive or dry_run:
         raise UsageError("--shards, --no-notify, --archive and --dry-run go with --init")
-    settings = relay.Settings(
+    settings = relay.RelaySettings(
         workers=workers,
         batch=batch,
         mode=relay.Mode(mode),
@@ -113,9 +114,9 @@ def relay_(
 def _init(invocation: Invocation, shards: int | None, *, notify: bool, archive: bool, dry_run: bool) -> int:
     definition = invocation.definition()
     with postgres.as_admin(definition, "outboxctl relay") as conn:
-        stored = read_settings(conn, names_of(definition))
+        stored = read_settings(conn, relay_names(definition))
         number = shards or (stored[1] if stored else DEFAULT_SHARDS)
-        wishes = schema.Wishes(number, notify=notify, archive=archive)
+        wishes = schema.SetUpOptions(number, notify=notify, archive=archive)
         if dry_run:
             found = schema.plan(conn, definition, wishes)
         else:

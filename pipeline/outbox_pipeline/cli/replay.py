@@ -8,9 +8,10 @@ from uuid import UUID
 import click
 
 from outbox_connectors.errors import ExitCode, UsageError
-from outbox_pipeline import postgres, replay
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.cli.moments import moment
+from outbox_pipeline.operations import replay
+from outbox_pipeline.servers import postgres
 
 
 @click.command("replay")

@@ -15,8 +15,9 @@ from outbox_connectors import event as contract
 from outbox_connectors.definition import Definition, Payload
 from outbox_connectors.errors import ExitCode, Failed, UsageError
 from outbox_connectors.record import Event, JsonText
-from outbox_pipeline import outbox, postgres, tail
+from outbox_pipeline import outbox
 from outbox_pipeline.cli import Invocation, output, pass_invocation
+from outbox_pipeline.servers import postgres, topic_reader
 
 
 @click.command()
@@ -116,18 +117,18 @@ def _show(invocation: Invocation, definition: Definition, event: Event, dry_run:
         "id": str(event.id),
         "written": not dry_run,
         "topic": topic,
-        "key": tail.text(record.key),
-        "value": tail.text(record.value),
-        "headers": {name: tail.text(value) for name, value in record.headers},
+        "key": topic_reader.text(record.key),
+        "value": topic_reader.text(record.value),
+        "headers": {name: topic_reader.text(value) for name, value in record.headers},
     }
     if invocation.json:
         output.json_document(shown)
         return
     output.progress("nothing was written; the record would be")
     for name, value in ("topic", topic), ("key", shown["key"]), ("value", shown["value"]):
-        output.line(f"{name}: {'(null)' if value is None else tail.harmless(str(value))}")
+        output.line(f"{name}: {'(null)' if value is None else topic_reader.harmless(str(value))}")
     for name, raw in record.headers:
-        output.line(f"header {name}: {'(null)' if raw is None else tail.harmless(raw.decode())}")
+        output.line(f"header {name}: {'(null)' if raw is None else topic_reader.harmless(raw.decode())}")
 
 
 def _payload(argument: str | None, tombstone: bool, kind: Payload) -> JsonText | bytes | None:

@@ -11,11 +11,11 @@ from outbox_connectors.errors import ExitCode, Unreachable
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.watch import document
 from outbox_pipeline.watch.forecast import forecasts
+from outbox_pipeline.watch.formatting import duration, number, size, span
 from outbox_pipeline.watch.history import History, point_of, remember
 from outbox_pipeline.watch.sample import PostgresSample, Sample, Slot
-from outbox_pipeline.watch.take import Sampler
+from outbox_pipeline.watch.sampling import Sampler
 from outbox_pipeline.watch.verdict import SecondsLeft, Unseen
-from outbox_pipeline.watch.words import duration, number, size, span
 
 HEADER = ("slot", "kind", "database", "held by", "status", "keeps", "xmin age", "left")
 

@@ -12,9 +12,9 @@ import click
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.findings import Severity
 from outbox_pipeline.cli import Invocation, output, pass_invocation
-from outbox_pipeline.watch import document, history, road
-from outbox_pipeline.watch.look import Answer, look
-from outbox_pipeline.watch.take import Sampler
+from outbox_pipeline.watch import document, history, stages
+from outbox_pipeline.watch.one_shot import Assessment, look
+from outbox_pipeline.watch.sampling import Sampler
 from outbox_pipeline.watch.thresholds import thresholds_of
 
 COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
@@ -57,14 +57,14 @@ def status(invocation: Invocation, interval: float, evidence: bool, nagios: bool
     return ExitCode.UNREACHABLE if answer.nothing_seen else answer.verdict.severity.exit_code
 
 
-def _document(answer: Answer, evidence: bool) -> dict[str, Any]:
+def _document(answer: Assessment, evidence: bool) -> dict[str, Any]:
     found = document.status(answer.facts, answer.verdict)
     if evidence:
         found["sample"] = _rows(answer)
     return found
 
 
-def _rows(answer: Answer) -> dict[str, Any]:
+def _rows(answer: Assessment) -> dict[str, Any]:
     """What PostgreSQL and Connect said, field by field."""
     postgres, connect = answer.facts.postgres, answer.facts.connect
     return {
@@ -73,7 +73,7 @@ def _rows(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _print(answer: Answer, evidence: bool) -> None:
+def _print(answer: Assessment, evidence: bool) -> None:
     verdict = answer.verdict
     key = click.style(
         f"{verdict.severity.value}: {verdict.key.value}", fg=COLOURS[verdict.severity], bold=True
@@ -90,7 +90,7 @@ def _print(answer: Answer, evidence: bool) -> None:
     for note in verdict.notes:
         output.line(f"  note: {note}")
     output.line()
-    for line in road.lines(answer.facts, output.width()):
+    for line in stages.lines(answer.facts, output.width()):
         output.line(line)
     if evidence:
         output.line()
@@ -109,7 +109,7 @@ def _print_rows(value: object, path: str) -> None:
         output.line(f"{path} = {'-' if value in (None, ()) else value}")
 
 
-def _nagios(answer: Answer) -> int:
+def _nagios(answer: Assessment) -> int:
     verdict, facts = answer.verdict, answer.facts
     code, word = (3, "UNKNOWN") if answer.nothing_seen else NAGIOS[verdict.severity]
     left = facts.left.earliest if facts.left else None

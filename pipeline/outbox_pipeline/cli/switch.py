@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import postgres, slots, switch
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.connect.client import ConnectClient
+from outbox_pipeline.operations import switch
+from outbox_pipeline.servers import postgres, slots
 
 
 @click.command("switch")
@@ -26,6 +27,7 @@ def switch_(invocation: Invocation, road: str, dry_run: bool) -> int:
         ConnectClient(definition.connect) as client,
     ):
         if dry_run:
+            (switch.check_to_relay if road == "relay" else switch.check_to_cdc)(conn, client, definition)
             slot = slots.read(conn, definition.postgres.slot)
             live = "the connector's" if slot is not None else "the relay's"
             plan = {

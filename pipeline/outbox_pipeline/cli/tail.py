@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import click
 
 from outbox_connectors.definition import Kafka
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import tail as reading
 from outbox_pipeline.cli import Invocation, output, pass_invocation
+from outbox_pipeline.servers import topic_reader as reading
 from outbox_pipeline.standard_output import reader_gone
 
 
@@ -54,7 +53,7 @@ def tail(
             output.progress(_beginning(found, pattern, from_beginning))
             for arrived in reading.arrivals(reader, pattern, limit=limit, timeout_seconds=timeout_seconds):
                 if invocation.json:
-                    output.line(json.dumps(reading.document(arrived), ensure_ascii=False))
+                    output.line(reading.document_line(arrived))
                 else:
                     output.line("  ".join(reading.row(arrived)))
                 shown += 1

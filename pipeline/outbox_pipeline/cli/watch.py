@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from contextlib import closing
 from dataclasses import asdict
 from types import FrameType
 from typing import NoReturn
@@ -13,9 +14,11 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_connectors.errors import ExitCode, Failed, UsageError
-from outbox_pipeline import postgres, ticker
+from outbox_connectors.errors import ExitCode, Failed, Refused, UsageError
 from outbox_pipeline.cli import Invocation, output, pass_invocation
+from outbox_pipeline.connect.message_gate import MessageGate
+from outbox_pipeline.servers import postgres
+from outbox_pipeline.watch import heartbeat
 
 
 @click.command()
@@ -38,6 +41,12 @@ from outbox_pipeline.cli import Invocation, output, pass_invocation
 @click.option(
     "--repeat", metavar="DURATION", default="4h", show_default=True, help="Tell again what stays wrong."
 )
+@click.option(
+    "--observe/--no-observe",
+    default=None,
+    help="Write nothing anywhere: no ticks, no partitions, no pruning. The default for a connector that "
+    "apply did not make.",
+)
 @click.option("--no-tick", is_flag=True, help="Only look; somebody else ticks.")
 @click.option("--no-tidy", is_flag=True, help="Make no partitions and prune nothing.")
 @click.option(
@@ -58,6 +67,7 @@ def watch(
     on_change: str,
     notify: str,
     repeat: str,
+    observe: bool | None,
     no_tick: bool,
     no_tidy: bool,
     tidy_every: str,
@@ -74,11 +84,17 @@ def watch(
     Each --tidy-every the outbox is tidied: a daily partitioned one gets the partitions of the coming week,
     and rows older than outbox.keep leave, as with prune. A failure of that is a line of the log, no more.
 
+    A tick is sent only where the live connector captures the definition's prefixes and nothing else, and
+    the topic of its messages exists; a connector that captures others would wait for that topic for ever.
+    A connector that apply did not make is only observed, unless --no-observe: nothing is written anywhere.
+
     Needs a role that may connect to the database; pg_monitor shows it more. Tidying needs the table's owner.
     """
     definition = invocation.definition()
     if once and not tick_only:
         raise UsageError("--once goes with --tick-only")
+    if observe and tick_only:
+        raise UsageError("--observe and --tick-only exclude each other")
     if not tick_only:
         from outbox_pipeline.cli import live  # rich and the HTTP server, which ticking does not need
 
@@ -90,20 +106,25 @@ def watch(
             notify_url=notify,
             repeat=repeat,
             tick=not no_tick,
+            observe=observe,
             tidy_every="" if no_tidy else tidy_every,
             keep_history=not no_history,
         )
+    return _tick_only(invocation, definition, once, observe)
+
+
+def _tick_only(invocation: Invocation, definition: Definition, once: bool, observe: bool | None) -> int:
     if definition.watch.ticker is None:
         raise UsageError(
             "watch.ticker is off: the connector sends its own heartbeat",
             where=definition.source,
             remedy="set watch.ticker: 10s and run apply, or do not run watch --tick-only",
         )
-    ticks = ticker.Ticks()
+    ticks = heartbeat.Ticks()
     if once:
-        _tick_once(definition, ticks)
+        _tick_once(definition, ticks, observe)
     else:
-        _tick_until_told(definition, definition.watch.ticker.total_seconds(), ticks)
+        _tick_until_told(definition, definition.watch.ticker.total_seconds(), ticks, observe)
     if invocation.json:
         output.json_document(asdict(ticks))
     else:
@@ -112,13 +133,17 @@ def watch(
 
 
 def _connect(definition: Definition) -> psycopg.Connection[TupleRow]:
-    return postgres.as_admin(definition, ticker.APPLICATION_NAME)
+    return postgres.as_admin(definition, heartbeat.APPLICATION_NAME)
 
 
-def _tick_once(definition: Definition, ticks: ticker.Ticks) -> None:
+def _tick_once(definition: Definition, ticks: heartbeat.Ticks, observe: bool | None) -> None:
     with _connect(definition) as conn:
+        with closing(MessageGate(definition)) as gate:
+            reason = gate.why_not(definition.heartbeat_prefix, only_ours=observe is None)
+        if reason:
+            raise Refused(f"no tick is sent: {reason}", remedy="see outboxctl plan")
         try:
-            ticks.last_lsn = ticker.tick(conn, definition.heartbeat_prefix)
+            ticks.last_lsn = heartbeat.tick(conn, definition.heartbeat_prefix)
         except psycopg.Error as error:
             raise Failed(
                 f"no tick: {' '.join(str(error).split())}",
@@ -127,12 +152,15 @@ def _tick_once(definition: Definition, ticks: ticker.Ticks) -> None:
     ticks.sent = 1
 
 
-def _tick_until_told(definition: Definition, interval_seconds: float, ticks: ticker.Ticks) -> None:
+def _tick_until_told(
+    definition: Definition, interval_seconds: float, ticks: heartbeat.Ticks, observe: bool | None
+) -> None:
     output.progress(f"ticking every {interval_seconds:g} s with the prefix {definition.heartbeat_prefix}")
     # Both signals interrupt a sleep and a statement alike: nothing of a tick can be half done.
     before = signal.signal(signal.SIGTERM, _interrupt)
+    gate = MessageGate(definition)
     try:
-        ticker.run(
+        heartbeat.run(
             lambda: _connect(definition),
             definition.heartbeat_prefix,
             interval_seconds=interval_seconds,
@@ -141,10 +169,12 @@ def _tick_until_told(definition: Definition, interval_seconds: float, ticks: tic
             clock=time.monotonic,
             report=output.progress,
             ticks=ticks,
+            why_not=lambda: gate.why_not(definition.heartbeat_prefix, only_ours=observe is None),
         )
     except KeyboardInterrupt:
         output.progress("stopped")
     finally:
+        gate.close()
         signal.signal(signal.SIGTERM, before)
 
 

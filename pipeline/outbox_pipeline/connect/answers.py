@@ -13,7 +13,7 @@ _PASSWORD = re.compile(r"(password|secret|token)=[^&;,\s]+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class ConnectWorker:
     """The worker that answered."""
 
     version: str
@@ -132,9 +132,9 @@ def _short(cause: str) -> str:
     return f"{name.rpartition('.')[2]}{separator}{text}" if " " not in name else cause
 
 
-def worker(body: Mapping[str, Any]) -> Worker:
+def worker(body: Mapping[str, Any]) -> ConnectWorker:
     """Read `GET /`."""
-    return Worker(str(body.get("version", "")), str(body.get("kafka_cluster_id", "")))
+    return ConnectWorker(str(body.get("version", "")), str(body.get("kafka_cluster_id", "")))
 
 
 def plugin(body: Mapping[str, Any]) -> Plugin:

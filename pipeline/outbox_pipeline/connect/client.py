@@ -18,24 +18,24 @@ from outbox_connectors.profile import Version
 from outbox_pipeline.connect import answers
 from outbox_pipeline.connect.answers import (
     ConnectorStatus,
+    ConnectWorker,
     FieldError,
     Plugin,
     SourceOffset,
     TaskStatus,
-    Worker,
 )
 from outbox_pipeline.connect.configuration import explained
-from outbox_pipeline.connect.transport import Answer, Transport, growing_delays
+from outbox_pipeline.connect.transport import HttpAnswer, Transport, growing_delays
 from outbox_pipeline.errors import Failed
 
 __all__ = [
     "ConnectClient",
+    "ConnectWorker",
     "ConnectorStatus",
     "FieldError",
     "Plugin",
     "SourceOffset",
     "TaskStatus",
-    "Worker",
 ]
 
 DEBEZIUM_POSTGRES = "io.debezium.connector.postgresql.PostgresConnector"
@@ -79,7 +79,7 @@ class ConnectClient:
 
     # The worker
 
-    def worker(self) -> Worker:
+    def worker(self) -> ConnectWorker:
         """Ask who answers."""
         return answers.worker(self._http.send("GET", "/").body)
 
@@ -256,7 +256,7 @@ class ConnectClient:
         body: object = None,
         params: Mapping[str, str] | None = None,
         accept: tuple[int, ...] = (),
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send a request about a connector that must exist; wait while a new one is not known everywhere."""
         deadline, delays = self._clock() + VISIBLE_SECONDS, growing_delays()
         while True:
@@ -271,7 +271,7 @@ class ConnectClient:
                 raise self.absent(name)
             self._sleep(next(delays))
 
-    def _accepted(self, name: str, answer: Answer) -> None:
+    def _accepted(self, name: str, answer: HttpAnswer) -> None:
         if answer.status >= 400:
             problem = f"connector {name} is refused: {_complaint(answer)}"
             raise Failed(problem, where=self.where, remedy="nothing was changed")
@@ -295,7 +295,7 @@ def _path(name: str) -> str:
     return f"/connectors/{quote(name, safe='')}"
 
 
-def _complaint(answer: Answer) -> str:
+def _complaint(answer: HttpAnswer) -> str:
     """Drop what Connect wraps around the errors of a configuration."""
     lines = answer.lines
     first = next((i + 1 for i, line in enumerate(lines) if line.endswith("error(s):")), 0)

@@ -9,9 +9,9 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import slots
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.errors import Failed
+from outbox_pipeline.servers import slots
 
 PATIENCE_SECONDS = 180.0
 _BETWEEN_TRIES_SECONDS = 0.1
@@ -44,7 +44,7 @@ def detach(
             raise Failed(
                 f"the slot is still read by pid {slot.active_pid}",
                 where=f"slot {definition.postgres.slot}",
-                remedy=f"stop whoever reads it, then {again} again",
+                remedy=f"find out whose it is (pg_stat_activity) and stop it there, then {again} again",
             )
         sleep(_BETWEEN_TRIES_SECONDS)
     while registered:

@@ -7,15 +7,15 @@ from typing import Any
 
 import psycopg
 
-from outbox_pipeline import lsn
 from outbox_pipeline.connect import offsets
 from outbox_pipeline.connect.client import ConnectorStatus
-from outbox_pipeline.connect.offsets import Effect, Positions
+from outbox_pipeline.connect.offsets import Positions, ResumeEffect
 from outbox_pipeline.errors import Refused, UsageError
+from outbox_pipeline.servers import lsn
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OffsetChange:
     """A change of the stored offset that may go ahead. Positions are texts, None: nothing stored."""
 
     action: str
@@ -32,7 +32,7 @@ def plan_set(
     positions: Positions,
     wanted: int,
     accept_loss: bool,
-) -> Change:
+) -> OffsetChange:
     """Plan to resume at `wanted`; reads, without consuming, what the idle slot still holds.
 
     Raises Refused when the connector is not STOPPED, when it could not start there (before the
@@ -52,7 +52,7 @@ def plan_set(
             f"{effect.skipped:,} rows would never be delivered",
             remedy=f"choose a position up to {_safe(positions)}, or accept the loss with --accept-loss",
         )
-    return Change(
+    return OffsetChange(
         "set",
         _have(positions),
         lsn.text(wanted),
@@ -62,7 +62,7 @@ def plan_set(
     )
 
 
-def plan_reset(status: ConnectorStatus | None, positions: Positions, accept_loss: bool) -> Change:
+def plan_reset(status: ConnectorStatus | None, positions: Positions, accept_loss: bool) -> OffsetChange:
     """Plan to forget the stored offset. Pure.
 
     With a slot that works nothing is lost: the server resumes at confirmed_flush_lsn, and Debezium
@@ -81,10 +81,12 @@ def plan_reset(status: ConnectorStatus | None, positions: Positions, accept_loss
     mode = positions.config.get("snapshot.mode", "initial")
     snapshot = "" if mode == "no_data" else f"; snapshot.mode {mode} sends every row of the table again"
     text = f"forget {_have(positions) or 'nothing'}: the connector then starts at {start}{snapshot}"
-    return Change("reset", _have(positions), None, None, None, text)
+    return OffsetChange("reset", _have(positions), None, None, None, text)
 
 
-def _effect(conn: psycopg.Connection[Any], positions: Positions, wanted: int) -> tuple[Effect | None, str]:
+def _effect(
+    conn: psycopg.Connection[Any], positions: Positions, wanted: int
+) -> tuple[ResumeEffect | None, str]:
     """Count what would be skipped, or say why it cannot be counted."""
     assert positions.slot is not None  # _require_startable has seen to it
     confirmed = positions.confirmed or 0
@@ -134,7 +136,7 @@ def _have(positions: Positions) -> str | None:
     return lsn.text(offset.resume_at) if offset is not None and offset.resume_at is not None else None
 
 
-def _told(effect: Effect | None) -> str:
+def _told(effect: ResumeEffect | None) -> str:
     if effect is None:
         return "an unknown number of rows is skipped"
     return f"{effect.skipped:,} rows are skipped, {effect.repeated:,} are sent again"

@@ -16,11 +16,13 @@ import psycopg
 from psycopg.rows import class_row
 
 from outbox_connectors.findings import Severity
-from outbox_pipeline import lsn, slots, sql
+from outbox_pipeline import sql
 from outbox_pipeline.connect.client import SourceOffset
 from outbox_pipeline.errors import Refused
-from outbox_pipeline.postgres import server_major
-from outbox_pipeline.slots import LiveSlot
+from outbox_pipeline.servers import lsn, slots
+from outbox_pipeline.servers.postgres import server_major
+from outbox_pipeline.servers.slot_holder import DEBEZIUM, Process, Whose, whose
+from outbox_pipeline.servers.slots import LiveSlot
 
 _SNAPSHOTS_WITHOUT_OFFSET = frozenset({"initial", "always", "when_needed", "initial_only"})
 _UNCHECKED = frozenset({"trust_slot", "trust_greater_lsn"})
@@ -28,7 +30,7 @@ PEEK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class OffsetFinding:
     """One thing that the positions tell. `code` never changes; scripts may match on it."""
 
     code: str
@@ -75,7 +77,7 @@ class HeldTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class ResumeEffect:
     """What resuming at a position would do to the rows the slot still holds."""
 
     skipped: int  # never delivered before, and never again
@@ -118,7 +120,7 @@ def peek(
 
 def effect(
     held: Sequence[HeldTransaction], position: int, confirmed: int, offset: SourceOffset | None
-) -> Effect:
+) -> ResumeEffect:
     """Count the rows that resuming at `position` would skip, and those it would repeat.
 
     Skipped are the rows of transactions that commit before `position`; and, where a row of a
@@ -134,7 +136,7 @@ def effect(
         known = transaction.rows if transaction.commit_at < delivered_up_to else transaction.rows_delivered
         skipped += max(0, gone - known)
         repeated += max(0, known - gone)
-    return Effect(skipped, repeated)
+    return ResumeEffect(skipped, repeated)
 
 
 def _gone(transaction: HeldTransaction, position: int) -> int:
@@ -143,7 +145,7 @@ def _gone(transaction: HeldTransaction, position: int) -> int:
     return transaction.rows_up_to_position if transaction.meets_position else 0
 
 
-def verdicts(positions: Positions) -> tuple[Verdict, ...]:
+def verdicts(positions: Positions) -> tuple[OffsetFinding, ...]:
     """Say what a start of the connector would meet, worst first; never empty. Pure.
 
     The rules of a safe start: the slot exists, is not lost and not held by somebody else, and
@@ -161,16 +163,16 @@ def refuse_unsafe_start(action: str, positions: Positions) -> None:
         raise Refused(f"{action} refused: {worst.cause}", remedy=f"{worst.next_step}; --force goes ahead")
 
 
-def _resumes(positions: Positions) -> Verdict:
+def _resumes(positions: Positions) -> OffsetFinding:
     if positions.offset is None:
         cause = "no offset is stored yet: the connector starts where the slot stands"
     else:
         start = max(positions.offset.resume_at or 0, positions.confirmed or 0)
         cause = f"resumes at {lsn.text(start)}, {positions.log_end - start:,} bytes before the end of the log"
-    return Verdict("resumes", Severity.OK, cause, "")
+    return OffsetFinding("resumes", Severity.OK, cause, "")
 
 
-def _verdicts(positions: Positions) -> Iterator[Verdict]:
+def _verdicts(positions: Positions) -> Iterator[OffsetFinding]:
     if positions.slot is None:
         yield _slot_missing(positions)
         return
@@ -178,18 +180,18 @@ def _verdicts(positions: Positions) -> Iterator[Verdict]:
     yield from _offset_trouble(positions)
 
 
-def _slot_missing(positions: Positions) -> Verdict:
+def _slot_missing(positions: Positions) -> OffsetFinding:
     name = positions.slot_name
     strategy = positions.config.get("offset.mismatch.strategy", "no_validation")
     if positions.offset is None or strategy in _UNCHECKED:
-        return Verdict(
+        return OffsetFinding(
             "slot_missing",
             Severity.CRITICAL,
             f"slot {name} does not exist: a start creates it at the end of the log, "
             "and rows committed before that are never sent",
             "create the slot before the connector starts (outboxctl apply)",
         )
-    return Verdict(
+    return OffsetFinding(
         "slot_missing",
         Severity.CRITICAL,
         f"slot {name} does not exist, but an offset is stored: a start fails with 'no longer available'",
@@ -197,10 +199,10 @@ def _slot_missing(positions: Positions) -> Verdict:
     )
 
 
-def _slot_trouble(positions: Positions, slot: LiveSlot) -> Iterator[Verdict]:
+def _slot_trouble(positions: Positions, slot: LiveSlot) -> Iterator[OffsetFinding]:
     name = positions.slot_name
     if slot.lost:
-        yield Verdict(
+        yield OffsetFinding(
             "slot_lost",
             Severity.CRITICAL,
             f"slot {name} is lost ({slot.invalidation_reason or 'its WAL was removed'}): "
@@ -209,29 +211,31 @@ def _slot_trouble(positions: Positions, slot: LiveSlot) -> Iterator[Verdict]:
         )
     database = positions.config.get("database.dbname")
     if slot.plugin != positions.config.get("plugin.name", "decoderbufs") or slot.database != database:
-        yield Verdict(
+        yield OffsetFinding(
             "slot_foreign",
             Severity.CRITICAL,
             f"slot {name} is for plug-in {slot.plugin} in database {slot.database}: "
             "the connector does not find it and fails to create its own",
             "give the connector a slot.name of its own",
         )
-    application = slot.active_application or ""
-    if slot.active and application and not application.startswith("Debezium"):
-        yield Verdict(
+    process = Process(slot.active_pid, slot.active_user, slot.active_application)
+    debezium = (slot.active_application or "").startswith(DEBEZIUM)
+    found = whose(process, positions.config)
+    if slot.active and (found is Whose.OTHER or (found is Whose.UNKNOWN and not debezium)):
+        yield OffsetFinding(
             "slot_taken",
             Severity.CRITICAL,
-            f"slot {name} is held by pid {slot.active_pid} ({application})",
-            "end that consumer, or give the connector a slot of its own",
+            f"slot {name} is held by {process}",
+            f"find out who runs it ({process.look}), and stop it there",
         )
 
 
-def _offset_trouble(positions: Positions) -> Iterator[Verdict]:
+def _offset_trouble(positions: Positions) -> Iterator[OffsetFinding]:
     offset = positions.offset
     if offset is None:
         mode = positions.config.get("snapshot.mode", "initial")
         if mode in _SNAPSHOTS_WITHOUT_OFFSET:
-            yield Verdict(
+            yield OffsetFinding(
                 "snapshot_ahead",
                 Severity.WARNING,
                 f"no offset is stored and snapshot.mode is {mode}: a start sends every row of the table",
@@ -240,7 +244,7 @@ def _offset_trouble(positions: Positions) -> Iterator[Verdict]:
         return
     stored = offset.resume_at
     if stored is None:
-        yield Verdict(
+        yield OffsetFinding(
             "offset_unreadable",
             Severity.CRITICAL,
             "the stored offset holds no position that is a number: the task fails at its start",
@@ -250,9 +254,9 @@ def _offset_trouble(positions: Positions) -> Iterator[Verdict]:
         yield from _order(positions, stored)
 
 
-def _order(positions: Positions, stored: int) -> Iterator[Verdict]:
+def _order(positions: Positions, stored: int) -> Iterator[OffsetFinding]:
     if positions.restart is not None and positions.restart > stored:
-        yield Verdict(
+        yield OffsetFinding(
             "slot_newer",
             Severity.CRITICAL,
             f"the slot keeps WAL from {lsn.text(positions.restart)} on, the stored offset is older: "
@@ -260,7 +264,7 @@ def _order(positions: Positions, stored: int) -> Iterator[Verdict]:
             "run outboxctl recover: it resets the offset and publishes the rows that no topic has",
         )
     elif stored > positions.log_end:
-        yield Verdict(
+        yield OffsetFinding(
             "offset_in_future",
             Severity.CRITICAL,
             f"the stored offset lies {stored - positions.log_end:,} bytes beyond the end of the log: the "
@@ -268,7 +272,7 @@ def _order(positions: Positions, stored: int) -> Iterator[Verdict]:
             "run outboxctl recover: it resets the offset and compares the events in Kafka with the table",
         )
     elif positions.confirmed is not None and stored < positions.confirmed:
-        yield Verdict(
+        yield OffsetFinding(
             "offset_behind_slot",
             Severity.WARNING,
             f"the stored offset is older than confirmed_flush {lsn.text(positions.confirmed)}: "

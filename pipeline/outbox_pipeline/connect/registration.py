@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
 
 from outbox_connectors import checks
-from outbox_connectors.findings import Finding
+from outbox_connectors.checks import CapturedTable
+from outbox_connectors.definition import Definition
+from outbox_connectors.findings import Finding, Severity
 from outbox_connectors.masking import HIDDEN
 from outbox_connectors.profile import Version
+from outbox_connectors.wire_form import deviations
 from outbox_pipeline.connect.client import DEBEZIUM_POSTGRES, ConnectClient, ConnectorStatus, FieldError
 from outbox_pipeline.connect.configuration import Difference, differences, literal_secrets
 from outbox_pipeline.errors import Failed
@@ -49,16 +58,23 @@ def require_debezium(client: ConnectClient) -> Version:
 
 
 def prepare(
-    client: ConnectClient, name: str, config: Mapping[str, str], *, postgres_major: int | None = None
+    client: ConnectClient,
+    name: str,
+    config: Mapping[str, str],
+    *,
+    postgres_major: int | None = None,
+    table: CapturedTable | None = None,
 ) -> Registration:
     """Let Connect validate a configuration and compare it with the one it has. Changes nothing.
+
+    `table` is the live table that it captures, None where that was not seen.
 
     Raises Failed where the configuration wants Debezium's PostgreSQL connector and the worker has none.
     """
     findings: Sequence[Finding] = ()
     if config.get("connector.class") == DEBEZIUM_POSTGRES:
         debezium = require_debezium(client)
-        findings = checks.check(config, debezium=debezium, postgres_major=postgres_major)
+        findings = checks.check(config, debezium=debezium, postgres_major=postgres_major, table=table)
     have = client.config(name)
     return Registration(
         name=name,
@@ -80,6 +96,75 @@ def _blanked(text: str, secrets: Sequence[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, HIDDEN)
     return text
+
+
+# What a connector reads, and under which name: another value means another source of records.
+_SOURCE: Final = (
+    "connector.class",
+    "database.dbname",
+    "slot.name",
+    "publication.name",
+    "topic.prefix",
+    "table.include.list",
+)
+
+
+def works(status: ConnectorStatus) -> bool:
+    """Tell whether a connector and all of its tasks run."""
+    states = {status.state, *(task.state for task in status.tasks)}
+    return bool(status.tasks) and states == {"RUNNING"}
+
+
+def foreign(
+    live: Mapping[str, str], wanted: Mapping[str, str], definition: Definition | None
+) -> tuple[str, ...]:
+    """Name the properties that show that a connector was not made from this configuration. Pure.
+
+    These are what it reads from and, where there is a definition, what makes its records other ones than the
+    contract's; everything else may have drifted.
+    """
+    form = [one.key for one in deviations(live, definition)] if definition is not None else []
+    return tuple(dict.fromkeys(key for key in (*_SOURCE, *form) if live.get(key) != wanted.get(key)))
+
+
+def reasons_to_keep(
+    live: Mapping[str, str],
+    wanted: Mapping[str, str],
+    findings: Sequence[Finding],
+    definition: Definition | None,
+    blocked: Sequence[str],
+) -> tuple[str, ...]:
+    """Say why a connector that works should not get this configuration. Pure; empty where nothing speaks so.
+
+    `findings` are those of the new configuration, `blocked` what the plan says of the objects it reads.
+    """
+    found = [f"plan: {why}" for why in blocked]
+    found += [f"{finding.cause}" for finding in findings if finding.severity is Severity.CRITICAL]
+    others = foreign(live, wanted, definition)
+    if others:
+        found.append(f"it was not made from this configuration ({', '.join(others[:3])})")
+    return tuple(found)
+
+
+def keep_copy(folder: Path, name: str, config: Mapping[str, str], now: datetime) -> Path:
+    """Write a configuration to a file of its own that only its owner may read, and return the file.
+
+    Secrets that stand literally in Connect's configuration stand in the file too: without them it could
+    not be put back. Raises Failed where the file cannot be written.
+    """
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    path = folder / f"{plain}.{now:%Y%m%dT%H%M%S.%fZ}.json"
+    document = {"name": name, "config": {key: value for key, value in config.items() if key != "name"}}
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise Failed(
+            f"the present configuration cannot be kept: {error.strerror}",
+            where=str(path),
+            remedy="name a folder with --backup-dir; nothing was changed",
+        ) from error
+    return path
 
 
 def settle(

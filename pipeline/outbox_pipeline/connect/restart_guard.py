@@ -26,9 +26,10 @@ import psycopg
 from psycopg.rows import class_row
 
 from outbox_connectors.profile import FIXES_COMMIT_OFFSETS, Version
-from outbox_pipeline import lsn, sql
+from outbox_pipeline import sql
 from outbox_pipeline.connect.client import ConnectClient, SourceOffset
 from outbox_pipeline.errors import Refused
+from outbox_pipeline.servers import lsn
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ _NO_SUCH_PATH = "HTTP 404 Not Found"  # Jersey's own words; Connect's 404s name 
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """A status code and the JSON that came with it (None for an empty body)."""
 
     status: int
@@ -91,7 +91,7 @@ class Transport:
         body: object = None,
         params: Mapping[str, str] | None = None,
         timeout: float | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send one request; the caller gets 2xx, 400 and 404 to judge, the rest is dealt with here.
 
         Waits, with growing delay, while the workers rebalance (409), start (503) or cannot reach
@@ -109,7 +109,7 @@ class Transport:
 
     def _once(
         self, method: str, path: str, body: object, params: Mapping[str, str] | None, timeout: float
-    ) -> Answer:
+    ) -> HttpAnswer:
         try:
             response = self._session.request(
                 method,
@@ -137,13 +137,13 @@ class Transport:
             raise self._unreachable(problem, "check connect.url and that the worker runs") from error
         return self._read(method, path, response)
 
-    def _read(self, method: str, path: str, response: requests.Response) -> Answer:
+    def _read(self, method: str, path: str, response: requests.Response) -> HttpAnswer:
         if response.status_code in (401, 403):
             raise self._unreachable(f"refuses us ({response.status_code})", "check connect.auth")
         if 300 <= response.status_code < 400:
             raise self._unreachable("redirects elsewhere", "put the final address into connect.url")
         if not response.content:
-            return Answer(response.status_code, None)
+            return HttpAnswer(response.status_code, None)
         try:
             body = response.json()
         except requests.exceptions.JSONDecodeError as error:
@@ -151,7 +151,7 @@ class Transport:
             raise self._foreign(method, path, response, f"{kind}, not with JSON") from error
         if not isinstance(body, dict | list):
             raise self._foreign(method, path, response, "a bare value, which Connect never does")
-        return Answer(response.status_code, body)
+        return HttpAnswer(response.status_code, body)
 
     def _foreign(self, method: str, path: str, response: requests.Response, what: str) -> Unreachable:
         problem = f"answers {method} {path or '/'} with {response.status_code} and {what}"
@@ -159,7 +159,7 @@ class Transport:
             problem, "something else listens there: check connect.url and its path prefix"
         )
 
-    def _judged(self, answer: Answer) -> Answer:
+    def _judged(self, answer: HttpAnswer) -> HttpAnswer:
         if answer.status == 404 and answer.message == _NO_SUCH_PATH:
             problem = "there is no Kafka Connect under this path"
             raise self._unreachable(problem, "check the path of connect.url")
@@ -200,7 +200,7 @@ def growing_delays() -> Iterator[float]:
         delay = min(delay * 2, LONGEST_DELAY_SECONDS)
 
 
-def _passing(answer: Answer) -> bool:
+def _passing(answer: HttpAnswer) -> bool:
     """Tell whether the same request may succeed in a moment."""
     if answer.status == 409:
         return "already exists" not in answer.message
@@ -209,7 +209,7 @@ def _passing(answer: Answer) -> bool:
     return answer.status == 503 or _before_its_resources(answer)
 
 
-def _before_its_resources(answer: Answer) -> bool:
+def _before_its_resources(answer: HttpAnswer) -> bool:
     """Tell a 404 of the web server, which listens before Connect does, from one of Connect itself.
 
     Connect's errors carry `error_code`; Jetty's carry `url` and `status` (measured on Kafka 4.3.1, in
@@ -218,13 +218,13 @@ def _before_its_resources(answer: Answer) -> bool:
     return answer.status == 404 and isinstance(answer.body, Mapping) and "error_code" not in answer.body
 
 
-def _still(answer: Answer) -> str:
+def _still(answer: HttpAnswer) -> str:
     if answer.message.startswith(_FORWARD):
         return "the worker cannot reach the leader of its cluster"
     return f"still {'rebalancing' if answer.status in (409, 500) else 'not ready'}: {answer.message}"
 
 
-def _remedy_of(answer: Answer) -> str:
+def _remedy_of(answer: HttpAnswer) -> str:
     if answer.status == 500:
         return "rest.advertised.host.name and port of each worker must be reachable from the others"
     return "try again when its workers are settled"

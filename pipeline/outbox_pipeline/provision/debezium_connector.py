@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import psycopg
@@ -12,15 +13,18 @@ from psycopg.rows import TupleRow
 from outbox_connectors.definition import Definition
 from outbox_connectors.masking import shown
 from outbox_connectors.profile import render
-from outbox_pipeline import postgres
 from outbox_pipeline.connect import restart_guard
 from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
 from outbox_pipeline.connect.configuration import differences
+from outbox_pipeline.connect.registration import foreign, works
 from outbox_pipeline.errors import Failed
-from outbox_pipeline.plan import Change, ObjectPlan, State, blocked
+from outbox_pipeline.servers import postgres
+from outbox_pipeline.servers.plan import FieldChange, ObjectPlan, State, blocked
 
 KIND = "connector"
 ABSENT = "absent"
+
+HALTED = ("PAUSED", "STOPPED")
 
 # A connector that reads somewhere else: its stored position means nothing there.
 _IDENTITY = ("connector.class", "database.dbname", "slot.name")
@@ -46,22 +50,27 @@ def plan(
             KIND,
             name,
             f"exists for something else: {moved[0].field} is {moved[0].have}, wants {moved[0].want}",
-            f"choose another connect.connector, or delete that one: outboxctl connectors delete {name}",
+            "choose another connect.connector: that one may deliver somebody's events",
             changes=changes,
         )
-    if status is not None and status.state in ("PAUSED", "STOPPED"):
+    if status is not None and status.state in HALTED:
         return blocked(
             KIND,
             name,
             f"is {status.state}, which somebody asked for",
             f"outboxctl connectors resume {name}",
-            changes=(*changes, Change("state", status.state, "RUNNING")),
+            changes=(*changes, FieldChange("state", status.state, "RUNNING")),
         )
     if status is not None and status.failed:
-        changes = (*changes, Change("state", f"FAILED: {status.trace_line}", "RUNNING"))
+        changes = (*changes, FieldChange("state", f"FAILED: {status.trace_line}", "RUNNING"))
     if not changes:
         return ObjectPlan(KIND, name, State.PRESENT)
     return ObjectPlan(KIND, name, State.DIFFERENT, changes=changes, statement=statement)
+
+
+def halted(planned: ObjectPlan) -> bool:
+    """Tell whether a connector is in the way only because somebody has paused or stopped it."""
+    return planned.kind == KIND and any(c.field == "state" and c.have in HALTED for c in planned.changes)
 
 
 def look(
@@ -83,7 +92,42 @@ def look(
     wanted = render(definition, debezium=version, postgres_major=postgres_major)
     live = client.config(name)
     status = None if live is None or registered_only else client.status(name)
-    return plan(live, status, wanted, name)
+    planned = plan(live, status, wanted, name)
+    if planned.state is State.DIFFERENT and live is not None and status is not None and works(status):
+        return _guarded(planned, foreign(live, wanted, definition))
+    return planned
+
+
+def _guarded(planned: ObjectPlan, keys: Sequence[str]) -> ObjectPlan:
+    """Leave a connector alone that works and was not made from this definition. Pure."""
+    if not keys:
+        return planned
+    others = f" and {len(keys) - 1} more properties" if len(keys) > 1 else ""
+    return replace(
+        planned,
+        state=State.BLOCKED,
+        why=f"works, and was not made from this definition: {keys[0]}{others} would change its "
+        "source or its records",
+        remedy=f"compare: outboxctl connectors register {planned.name} --dry-run; with --force instead it "
+        "replaces the configuration, and keeps the old one in a file",
+        guarded=True,
+    )
+
+
+def check(client: ConnectClient, definition: Definition, postgres_major: int) -> None:
+    """Raise where `make` would not register the wanted configuration. Changes nothing.
+
+    Raises Failed with Connect's own complaint, and Refused when a restart could lose rows at this moment.
+    """
+    name, version = definition.connect.connector, client.debezium_version()
+    assert version is not None  # `look` was asked first
+    wanted = render(definition, debezium=version, postgres_major=postgres_major)
+    live = client.config(name)
+    status = client.status(name) if live is not None else None
+    if live is None or any(_changes(live, wanted)) or (status is not None and status.failed):
+        _refuse_invalid(client, wanted)
+    if live is not None and status is not None and status.state == "RUNNING" and any(_changes(live, wanted)):
+        restart_guard.protect(client, name, "apply", partial(_admin, definition))
 
 
 def make(client: ConnectClient, definition: Definition, postgres_major: int) -> None:
@@ -112,9 +156,9 @@ def _admin(definition: Definition, database: str) -> psycopg.Connection[TupleRow
     return postgres.connect(definition.postgres.admin, application_name="outboxctl", dbname=database)
 
 
-def _changes(live: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[Change, ...]:
+def _changes(live: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[FieldChange, ...]:
     return tuple(
-        Change(found.field, _text(found.have), _text(found.want)) for found in differences(live, wanted)
+        FieldChange(found.field, _text(found.have), _text(found.want)) for found in differences(live, wanted)
     )
 
 

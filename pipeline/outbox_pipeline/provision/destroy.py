@@ -6,7 +6,7 @@ tables too, a role that somebody else depends on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,11 +16,21 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import road, slots, topics
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
-from outbox_pipeline.errors import Failed, Unreachable
-from outbox_pipeline.provision import debezium_connector, event_topics, publications, roles, tables, turn
+from outbox_pipeline.errors import Failed, Refused, Unreachable
+from outbox_pipeline.ids import publisher
+from outbox_pipeline.provision import (
+    debezium_connector,
+    event_topics,
+    exclusive,
+    preflight,
+    publications,
+    roles,
+    tables,
+)
+from outbox_pipeline.servers import admin_rights, slots, topics
+from outbox_pipeline.servers.postgres import server_major
 
 CONNECT, KAFKA = "connect", "kafka"  # what can be skipped
 HOLDS_EVENTS = "it holds events; --data removes it"
@@ -48,7 +58,7 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RemovalStep:
     """An object: what would happen to it, and how it is removed."""
 
     look: Callable[[], Removal]
@@ -70,6 +80,27 @@ def plan(
     return tuple(part.look() for part in _parts(conn, client, definition, data, skip))
 
 
+def check(conn: psycopg.Connection[TupleRow], definition: Definition, removals: Iterable[Removal]) -> None:
+    """Raise Refused where this role may not remove what would be removed. Changes nothing."""
+    ours = admin_rights.read(conn, definition.outbox.table.schema)
+    goes = {removal.kind for removal in removals if removal.removes}
+    if slots.KIND in goes:
+        preflight.slot_rights(conn, definition)
+    publication = publications.read(conn, definition.postgres.publication)
+    table = tables.read(conn, definition.outbox.table)
+    for kind, name, allowed in (
+        (publications.KIND, definition.postgres.publication, publication is None or publication.ours),
+        (roles.KIND, definition.postgres.connector.user, ours.superuser or ours.createrole),
+        (tables.KIND, str(definition.outbox.table), table is None or table.ours),
+    ):
+        if kind in goes and not allowed:
+            raise Refused(
+                f"{ours.role} may not drop it, so nothing was removed",
+                where=f"{kind} {name}",
+                remedy="run with the role that owns it, or with a superuser",
+            )
+
+
 def destroy(
     conn: psycopg.Connection[TupleRow],
     client: ConnectClient,
@@ -81,14 +112,16 @@ def destroy(
 ) -> tuple[Removal, ...]:
     """Remove the pipeline; the table and the topics only with `data`, and without what `skip` names.
 
-    Holds the pipeline's lock. May be run again after any interruption. Raises at the first object
-    that cannot be removed.
+    Holds the pipeline's lock. Looks at everything before it removes anything. May be run again after any
+    interruption. Raises Refused where the rights do not suffice, and at the first object that cannot be
+    removed.
     """
-    with turn.hold(conn, definition.pipeline, say=say):
+    with exclusive.hold(conn, definition.pipeline, say=say):
+        check(conn, definition, plan(conn, client, definition, data=data, skip=skip))
         return tuple(_settle(part, say) for part in _parts(conn, client, definition, data, skip))
 
 
-def _settle(part: Part, say: Say) -> Removal:
+def _settle(part: RemovalStep, say: Say) -> Removal:
     found = part.look()
     title = f"{found.kind} {found.name}"
     if not found.removes:
@@ -112,21 +145,25 @@ def _parts(
     definition: Definition,
     data: bool,
     skip: Collection[str],
-) -> Iterator[Part]:
-    connector = Part(partial(_connector, client, definition), partial(_remove_connector, client, definition))
+) -> Iterator[RemovalStep]:
+    connector = RemovalStep(
+        partial(_connector, client, definition), partial(_remove_connector, client, definition)
+    )
     yield _unless_skipped(connector, skip, CONNECT, debezium_connector.KIND, definition.connect.connector)
-    yield Part(partial(_slot, conn, definition), partial(_remove_slot, conn, definition))
-    yield Part(partial(_publication, conn, definition), partial(_remove_publication, conn, definition))
-    yield Part(partial(_role, conn, definition), partial(_remove_role, conn, definition))
+    yield RemovalStep(partial(_slot, conn, definition), partial(_remove_slot, conn, definition))
+    yield RemovalStep(partial(_publication, conn, definition), partial(_remove_publication, conn, definition))
+    yield RemovalStep(partial(_role, conn, definition), partial(_remove_role, conn, definition))
     for spec in event_topics.specs(definition):
-        topic = Part(
+        topic = RemovalStep(
             partial(_topic, definition, spec.name, data), partial(event_topics.remove, definition, spec.name)
         )
         yield _unless_skipped(topic, skip, KAFKA, event_topics.KIND, spec.name)
-    yield Part(partial(_table, conn, definition, data), partial(_remove_table, conn, definition))
+    yield RemovalStep(partial(_table, conn, definition, data), partial(_remove_table, conn, definition))
 
 
-def _unless_skipped(part: Part, skip: Collection[str], system: str, kind: str, name: str) -> Part:
+def _unless_skipped(
+    part: RemovalStep, skip: Collection[str], system: str, kind: str, name: str
+) -> RemovalStep:
     """Leave a part of a system alone that is skipped; say how to skip it where it does not answer."""
 
     def look() -> Removal:
@@ -138,7 +175,7 @@ def _unless_skipped(part: Part, skip: Collection[str], system: str, kind: str, n
             remedy = f"{error.remedy}; where it is gone for good: destroy --skip {system}"
             raise Unreachable(error.problem, where=error.where, remedy=remedy) from error
 
-    return Part(look, part.remove)
+    return RemovalStep(look, part.remove)
 
 
 def _found(kind: str, name: str, exists: bool, keep: str = "") -> Removal:
@@ -176,7 +213,7 @@ def _slot(conn: psycopg.Connection[TupleRow], definition: Definition) -> Removal
 
 
 def _remove_slot(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:
-    road.note_connector(conn, definition, "the connector is being destroyed")
+    publisher.note_connector(conn, definition, "the connector is being destroyed")
     slots.drop(conn, definition.postgres.slot)
 
 
@@ -217,6 +254,9 @@ def _remove_role(conn: psycopg.Connection[TupleRow], definition: Definition) -> 
             conn.execute(sql.SQL(statements.get("revoke_select")).format(**names))
             conn.execute(sql.SQL(statements.get("revoke_usage")).format(**names))
         conn.execute(sql.SQL(statements.get("revoke_connect")).format(**names))
+        if definition.watch.ticker is None:  # the connector's own heartbeat was granted it
+            taken = statements.get("take_messages_back", server_major(conn))
+            conn.execute(sql.SQL(taken).format(**names))
         conn.execute(sql.SQL(statements.get("drop_role")).format(**names))
 
 
@@ -234,4 +274,4 @@ def _table(conn: psycopg.Connection[TupleRow], definition: Definition, data: boo
 def _remove_table(conn: psycopg.Connection[TupleRow], definition: Definition) -> None:
     table = tables.identifier(definition.outbox.table)
     conn.execute(sql.SQL(statements.get("drop_outbox")).format(table=table))
-    road.forget(conn, definition)
+    publisher.forget(conn, definition)

@@ -12,11 +12,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from outbox_connectors.definition import Definition, Kafka, TopicSpec
 from outbox_connectors.profile import MESSAGE_TOPIC_RETENTION_MS
-from outbox_pipeline import topics
 from outbox_pipeline.errors import Failed
-from outbox_pipeline.kafka import administrator
-from outbox_pipeline.plan import Change, ObjectPlan, State, blocked
-from outbox_pipeline.topics import TopicState
+from outbox_pipeline.servers import topics
+from outbox_pipeline.servers.kafka import administrator
+from outbox_pipeline.servers.plan import FieldChange, ObjectPlan, State, blocked
+from outbox_pipeline.servers.topics import TopicState
 
 KIND = "topic"
 # The broker's default for max.message.bytes. The outbox's CHECK constraints keep a record below it.
@@ -53,7 +53,7 @@ def plan(live: TopicState | None, spec: TopicSpec, *, add_partitions: bool = Fal
     narrowing = [change for change in config if _narrows(change, live)]
     changes = list(config)
     if live.partitions < spec.partitions:
-        changes.insert(0, Change("partitions", str(live.partitions), str(spec.partitions)))
+        changes.insert(0, FieldChange("partitions", str(live.partitions), str(spec.partitions)))
         if not add_partitions:
             return blocked(
                 KIND,
@@ -117,17 +117,17 @@ def remove(definition: Definition, name: str) -> None:
                 raise Failed(error.args[0].str(), where=f"topic {name}") from error
 
 
-def _config(live: TopicState, spec: TopicSpec) -> Iterator[Change]:
+def _config(live: TopicState, spec: TopicSpec) -> Iterator[FieldChange]:
     for name, want in spec.config.items():
         have = live.config.get(name)
         if have != want:
-            yield Change(name, "not set" if have is None else have, want)
+            yield FieldChange(name, "not set" if have is None else have, want)
     limit = live.config.get("max.message.bytes")
     if "max.message.bytes" not in spec.config and limit and int(limit) < SMALLEST_MESSAGE_LIMIT:
-        yield Change("max.message.bytes", limit, str(SMALLEST_MESSAGE_LIMIT))
+        yield FieldChange("max.message.bytes", limit, str(SMALLEST_MESSAGE_LIMIT))
 
 
-def _narrows(change: Change, live: TopicState) -> bool:
+def _narrows(change: FieldChange, live: TopicState) -> bool:
     if change.field in _NARROWED_BY_CHANGE:
         return True
     if change.field not in _NARROWED_BY_LESS or change.field not in live.config:

@@ -11,23 +11,25 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import rights, road, slots, topics
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.client import ConnectClient
-from outbox_pipeline.errors import Failed, OutboxError, Unreachable
-from outbox_pipeline.plan import ObjectPlan, Plan, State, blocked
-from outbox_pipeline.postgres import server_major
+from outbox_pipeline.errors import Failed, OutboxError, Refused, Unreachable
+from outbox_pipeline.ids import publisher
 from outbox_pipeline.provision import (
-    beside,
+    background,
     debezium_connector,
     event_topics,
+    exclusive,
+    message_rights,
     publications,
     roles,
     server,
     tables,
-    turn,
 )
-from outbox_pipeline.topics import TopicState
+from outbox_pipeline.servers import admin_rights, slots, topics, trust
+from outbox_pipeline.servers.plan import ObjectPlan, Plan, State, blocked
+from outbox_pipeline.servers.postgres import server_major
+from outbox_pipeline.servers.topics import TopicState
 
 Say = Callable[[str], None]
 
@@ -37,7 +39,7 @@ SLOT_TIMEOUT_SECONDS = 120.0  # how long a new slot waits for a transaction that
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProvisioningStep:
     """An object of the pipeline: how to look at it, and how to make it as planned."""
 
     kind: str
@@ -54,7 +56,7 @@ def parts(
     *,
     add_partitions: bool = False,
     say: Say = lambda _: None,
-) -> Iterator[Part]:
+) -> Iterator[ProvisioningStep]:
     """List the objects of a pipeline in the order in which they are made.
 
     A part looks at the live state when it is asked, so it sees what the parts before it made.
@@ -62,7 +64,7 @@ def parts(
     major = server_major(conn)
     yield from postgres_parts(conn, definition, say=say)
     yield from _topic_parts(definition, add_partitions)
-    yield Part(
+    yield ProvisioningStep(
         debezium_connector.KIND,
         definition.connect.connector,
         partial(debezium_connector.look, client, definition, major),
@@ -74,23 +76,28 @@ def parts(
 
 def postgres_parts(
     conn: psycopg.Connection[TupleRow], definition: Definition, *, say: Say = lambda _: None
-) -> Iterator[Part]:
+) -> Iterator[ProvisioningStep]:
     """List the objects in PostgreSQL in the order in which they are made."""
     user, table = definition.postgres.connector.user, str(definition.outbox.table)
     execute = partial(_execute, conn)
-    yield Part(server.KIND, "PostgreSQL", partial(_server, conn, definition), execute)
-    yield Part(roles.KIND, user, partial(_role, conn, definition), execute)
-    yield Part(tables.KIND, table, partial(_table, conn, definition), execute)
-    yield Part(roles.GRANTS, user, partial(_connector_grants, conn, definition), execute)
+    yield ProvisioningStep(server.KIND, "PostgreSQL", partial(_server, conn, definition), execute)
+    yield ProvisioningStep(roles.KIND, user, partial(_role, conn, definition), execute)
+    yield ProvisioningStep(tables.KIND, table, partial(_table, conn, definition), execute)
+    yield ProvisioningStep(roles.GRANTS, user, partial(_connector_grants, conn, definition), execute)
     for writer in definition.outbox.writers:
-        yield Part(roles.GRANTS, writer, partial(_writer_grants, conn, definition, writer), execute)
+        yield ProvisioningStep(
+            roles.GRANTS, writer, partial(_writer_grants, conn, definition, writer), execute
+        )
+    yield ProvisioningStep(
+        message_rights.KIND, message_rights.NAME, partial(_message_rights, conn, definition), execute
+    )
     name = definition.postgres.publication
-    yield Part(publications.KIND, name, partial(_publication, conn, definition), execute)
+    yield ProvisioningStep(publications.KIND, name, partial(_publication, conn, definition), execute)
     make_slot = partial(_make_slot, conn, definition, say)
-    yield Part(slots.KIND, definition.postgres.slot, partial(_slot, conn, definition), make_slot)
+    yield ProvisioningStep(slots.KIND, definition.postgres.slot, partial(_slot, conn, definition), make_slot)
 
 
-def _topic_parts(definition: Definition, add_partitions: bool) -> Iterator[Part]:
+def _topic_parts(definition: Definition, add_partitions: bool) -> Iterator[ProvisioningStep]:
     """List the topics. The first look describes all of them in one go, each later one its own."""
     wanted = {spec.name: spec for spec in event_topics.specs(definition)}
     described: dict[str, TopicState | None] = {}
@@ -104,7 +111,9 @@ def _topic_parts(definition: Definition, add_partitions: bool) -> Iterator[Part]
         return event_topics.plan(described.pop(name), wanted[name], add_partitions=add_partitions)
 
     for name in wanted:
-        yield Part(event_topics.KIND, name, partial(look, name), partial(event_topics.make, definition))
+        yield ProvisioningStep(
+            event_topics.KIND, name, partial(look, name), partial(event_topics.make, definition)
+        )
 
 
 def plan(
@@ -135,14 +144,14 @@ def look(
     """
     todo = tuple(parts(conn, client, definition, add_partitions=add_partitions))
     abroad = [
-        beside.start(partial(_look_from_afar, [part for part in todo if part.kind == kind]))
+        background.start(partial(_look_from_afar, [part for part in todo if part.kind == kind]))
         for kind in _ABROAD
     ]
     found = [part.look() for part in todo if part.kind not in _ABROAD]
     return Plan((*found, *(planned for looked in abroad for planned in looked.result())))
 
 
-def _look_from_afar(todo: Sequence[Part]) -> tuple[ObjectPlan, ...]:
+def _look_from_afar(todo: Sequence[ProvisioningStep]) -> tuple[ObjectPlan, ...]:
     """Look at the objects of one system; when it does not answer, it is not asked again for the others."""
     found: list[ObjectPlan] = []
     silent: Unreachable | None = None
@@ -158,7 +167,10 @@ def _look_from_afar(todo: Sequence[Part]) -> tuple[ObjectPlan, ...]:
 
 
 def _unticked(planned: ObjectPlan) -> ObjectPlan:
-    warning = "nobody sends the heartbeat, so an idle slot stands still: run outboxctl watch as a service"
+    warning = (
+        "nobody sends the heartbeat, so an idle slot stands still: run outboxctl watch as a service, which "
+        "sends none to a connector that apply did not make"
+    )
     return replace(planned, warnings=(*planned.warnings, warning))
 
 
@@ -173,14 +185,13 @@ def apply(
     """Make what is missing and mend what can safely be mended, one object at a time.
 
     Holds the pipeline's lock. Returns the objects as they were found before each was made. Changes
-    nothing while an object in PostgreSQL is blocked, or while a relay publishes the outbox. Raises at
-    the first object that cannot be made; what was made before it stays, and applying again goes on
-    from there.
+    nothing while a relay publishes the outbox, or where `check` raises. Raises at the first object that
+    cannot be made; what was made before it stays, and applying again goes on from there.
     """
-    with turn.hold(conn, definition.pipeline, say=say):
-        road.refuse_second(conn, definition)
+    with exclusive.hold(conn, definition.pipeline, say=say):
+        publisher.refuse_second(conn, definition)
+        check(conn, client, definition, add_partitions=add_partitions)
         _limit_locks(conn, LOCK_TIMEOUT_SECONDS)
-        _refuse_blocked(postgres_parts(conn, definition))
         todo = parts(conn, client, definition, add_partitions=add_partitions, say=say)
         return Plan(tuple(_settle(part, say) for part in todo))
 
@@ -192,26 +203,52 @@ def apply_postgres(
 
     `conn` is in autocommit mode and connected to the connector's database.
     """
-    with turn.hold(conn, definition.pipeline, say=say):
+    with exclusive.hold(conn, definition.pipeline, say=say):
         _limit_locks(conn, LOCK_TIMEOUT_SECONDS)
         return Plan(tuple(_settle(part, say) for part in postgres_parts(conn, definition, say=say)))
 
 
-def _refuse_blocked(in_postgres: Iterable[Part]) -> None:
+def check(
+    conn: psycopg.Connection[TupleRow],
+    client: ConnectClient,
+    definition: Definition,
+    *,
+    add_partitions: bool = False,
+    mended: Callable[[ObjectPlan], bool] = lambda _: False,
+    error: type[OutboxError] = Failed,
+) -> None:
+    """Raise where `apply` could not go through to its end. Changes nothing.
+
+    A connector that somebody has stopped does not count: all else is made, and it is left to that person.
+    Raises `error` with every object that is blocked, but for those that the caller will have `mended` before;
+    Refused where the connector works and was not made from this definition, or where its restart could lose
+    rows; Failed where Connect refuses the configuration (asked once the connector's role and table are there,
+    since Connect logs in); and Unreachable.
+    """
+    found = look(conn, client, definition, add_partitions=add_partitions)
+    left = (one for one in found.objects if not debezium_connector.halted(one) and not mended(one))
+    refuse_blocked(left, error)
+    missing = {planned.kind for planned in found.objects if planned.state is State.MISSING}
+    if not missing & {roles.KIND, tables.KIND}:
+        debezium_connector.check(client, definition, server_major(conn))
+
+
+def refuse_blocked(objects: Iterable[ObjectPlan], error: type[OutboxError] = Failed) -> None:
     """Raise with everything that stands in the way, so that nothing is made in vain before it is found."""
-    found = [planned for part in in_postgres if (planned := part.look()).state is State.BLOCKED]
+    found = [planned for planned in objects if planned.state is State.BLOCKED]
     if found:
         first, others = found[0], [f"{planned.kind} {planned.name}: {planned.why}" for planned in found[1:]]
         also = f" (also {'; '.join(others)})" if others else ""
-        raise Failed(first.why + also, where=f"{first.kind} {first.name}", remedy=first.remedy)
+        kind = Unreachable if first.unseen else Refused if first.guarded else error
+        raise kind(first.why + also, where=f"{first.kind} {first.name}", remedy=first.remedy)
 
 
-def _unseen(part: Part, error: OutboxError) -> ObjectPlan:
+def _unseen(part: ProvisioningStep, error: OutboxError) -> ObjectPlan:
     why = f"could not be looked at: {error.where + ': ' if error.where else ''}{error.problem}"
     return blocked(part.kind, part.name, why, error.remedy, unseen=True)
 
 
-def _settle(part: Part, say: Say) -> ObjectPlan:
+def _settle(part: ProvisioningStep, say: Say) -> ObjectPlan:
     """Bring one object to its wanted state, and look again whether it is there."""
     found = part.look()
     title = f"{found.kind} {found.name}"
@@ -292,8 +329,8 @@ def _server(conn: psycopg.Connection[TupleRow], definition: Definition) -> Objec
     return server.plan(server.read(conn), slot_exists=slot is not None, slot_active=active)
 
 
-def _rights(conn: psycopg.Connection[TupleRow], definition: Definition) -> rights.Rights:
-    return rights.read(conn, definition.outbox.table.schema)
+def _rights(conn: psycopg.Connection[TupleRow], definition: Definition) -> admin_rights.Rights:
+    return admin_rights.read(conn, definition.outbox.table.schema)
 
 
 def _role(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectPlan:
@@ -303,6 +340,8 @@ def _role(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectP
 
 
 def _table(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectPlan:
+    if found := trust.of_outbox(conn, definition.outbox.table):
+        return tables.not_trusted(definition.outbox, found[0])
     live, today = tables.read(conn, definition.outbox.table), datetime.now(UTC).date()
     taken = tables.days_in_default(conn, live, definition.outbox, today)
     return tables.plan(live, definition.outbox, _rights(conn, definition), today, taken)
@@ -316,6 +355,10 @@ def _connector_grants(conn: psycopg.Connection[TupleRow], definition: Definition
 def _writer_grants(conn: psycopg.Connection[TupleRow], definition: Definition, writer: str) -> ObjectPlan:
     live = roles.read_grants(conn, writer, definition)
     return roles.plan_writer_grants(writer, live, definition, _rights(conn, definition))
+
+
+def _message_rights(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectPlan:
+    return message_rights.plan(message_rights.read(conn, definition), definition, _rights(conn, definition))
 
 
 def _publication(conn: psycopg.Connection[TupleRow], definition: Definition) -> ObjectPlan:

@@ -14,9 +14,10 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import canary, slots
+from outbox_pipeline.connect import canary
 from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
 from outbox_pipeline.errors import Failed
+from outbox_pipeline.servers import slots
 
 STEADY_SECONDS = 15.0
 PATIENCE_SECONDS = 120.0

@@ -17,11 +17,11 @@ from psycopg.rows import TupleRow, class_row
 
 from outbox_connectors.definition import Definition, Partitioning
 from outbox_pipeline import sql as statements
-from outbox_pipeline.plan import Change, ObjectPlan, State, blocked, text_of
-from outbox_pipeline.postgres import server_major
 from outbox_pipeline.provision.tables import identifier
-from outbox_pipeline.rights import Rights
-from outbox_pipeline.slots import PLUGIN, LiveSlot, past_its_publication
+from outbox_pipeline.servers.admin_rights import Rights
+from outbox_pipeline.servers.plan import FieldChange, ObjectPlan, State, blocked, text_of
+from outbox_pipeline.servers.postgres import server_major
+from outbox_pipeline.servers.slots import PLUGIN, LiveSlot, past_its_publication
 
 KIND = "publication"
 
@@ -171,22 +171,22 @@ def _entry(live: LivePublication, definition: Definition) -> Mapping[str, Any] |
     return next(found, None)
 
 
-def _narrowing(live: LivePublication, definition: Definition) -> Change | None:
+def _narrowing(live: LivePublication, definition: Definition) -> FieldChange | None:
     entry = _entry(live, definition)
     if entry is None:
         return None
     if entry["filter"] is not None:
-        return Change("row filter", str(entry["filter"]), "none")
+        return FieldChange("row filter", str(entry["filter"]), "none")
     if entry["columns"] is not None:
-        return Change("column list", f"columns number {entry['columns']}", "none")
+        return FieldChange("column list", f"columns number {entry['columns']}", "none")
     return None
 
 
-def _mends(live: LivePublication, definition: Definition) -> Iterator[tuple[Change, sql.Composed]]:
+def _mends(live: LivePublication, definition: Definition) -> Iterator[tuple[FieldChange, sql.Composed]]:
     publication = sql.Identifier(definition.postgres.publication)
     if not contains(live, definition):
         yield (
-            Change("tables", others(live, definition) or "none", str(definition.outbox.table)),
+            FieldChange("tables", others(live, definition) or "none", str(definition.outbox.table)),
             sql.SQL(statements.get("add_table_to_publication")).format(
                 publication=publication, table=identifier(definition.outbox.table)
             ),
@@ -194,14 +194,14 @@ def _mends(live: LivePublication, definition: Definition) -> Iterator[tuple[Chan
     if not live.inserts:
         operations = ", ".join(("insert", *live.operations()))
         yield (
-            Change("publish", ", ".join(live.operations()) or "nothing", operations),
+            FieldChange("publish", ", ".join(live.operations()) or "nothing", operations),
             sql.SQL(statements.get("publish_operations")).format(
                 publication=publication, operations=sql.Literal(operations)
             ),
         )
     if definition.outbox.partition is Partitioning.DAILY and not live.via_root:
         yield (
-            Change("publish_via_partition_root", "false", "true"),
+            FieldChange("publish_via_partition_root", "false", "true"),
             sql.SQL(statements.get("publish_via_root")).format(publication=publication),
         )
 

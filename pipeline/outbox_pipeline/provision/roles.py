@@ -15,10 +15,10 @@ from psycopg.rows import TupleRow, class_row
 
 from outbox_connectors.definition import Definition
 from outbox_pipeline import sql as statements
-from outbox_pipeline.plan import Change, ObjectPlan, State, blocked, text_of
 from outbox_pipeline.provision import scram
 from outbox_pipeline.provision.tables import identifier
-from outbox_pipeline.rights import Rights
+from outbox_pipeline.servers.admin_rights import Rights
+from outbox_pipeline.servers.plan import FieldChange, ObjectPlan, State, blocked, text_of
 
 KIND = "role"
 GRANTS = "grants"
@@ -84,16 +84,16 @@ def plan_role(
     role = sql.Identifier(login.user)
     if live is None:
         return _plan_missing_role(definition, rights)
-    changes: list[Change] = []
+    changes: list[FieldChange] = []
     found: list[sql.Composed] = []
     if not live.login or not (live.replication or live.rds_replication):
         have = [name for name, on in (("LOGIN", live.login), ("REPLICATION", live.replication)) if on]
-        changes.append(Change("attributes", " ".join(have) or "none", "LOGIN REPLICATION"))
+        changes.append(FieldChange("attributes", " ".join(have) or "none", "LOGIN REPLICATION"))
         text = "grant_rds_replication" if rights.on_rds and live.login else "alter_role_login"
         found.append(sql.SQL(statements.get(text)).format(role=role))
     shown = text_of(found)
     if stored is not None and login.role_password and scram.matches(login.role_password, stored) is not True:
-        changes.append(Change("password", "another" if stored else "none", "role_password"))
+        changes.append(FieldChange("password", "another" if stored else "none", "role_password"))
         verifier = sql.Literal(scram.verifier(login.role_password))
         found.append(sql.SQL(statements.get("alter_role_password")).format(role=role, verifier=verifier))
         shown += f"\n-- {role.as_string(None)} gets another password, sent as a SCRAM-SHA-256 verifier"
@@ -210,7 +210,7 @@ def _plan_grants(
     ]
     if not missing:
         return ObjectPlan(GRANTS, role, State.PRESENT)
-    changes = tuple(Change(field, "missing", "granted") for field, _, _ in missing)
+    changes = tuple(FieldChange(field, "missing", "granted") for field, _, _ in missing)
     refused = [
         (field, statement)
         for field, statement, owner in missing

@@ -14,9 +14,9 @@ from psycopg.rows import TupleRow, class_row
 
 from outbox_connectors.findings import Finding, Severity
 from outbox_pipeline import sql as statements
-from outbox_pipeline.plan import Change, ObjectPlan, State, blocked
-from outbox_pipeline.postgres import server_major
-from outbox_pipeline.slots import PLUGIN
+from outbox_pipeline.servers.plan import FieldChange, ObjectPlan, State, blocked
+from outbox_pipeline.servers.postgres import server_major
+from outbox_pipeline.servers.slots import PLUGIN
 
 KIND = "server"
 OLDEST_MAJOR = 14
@@ -72,25 +72,25 @@ def plan(live: LiveServer, *, slot_exists: bool, slot_active: bool) -> ObjectPla
     )
 
 
-def _wrong(live: LiveServer, slot_exists: bool, slot_active: bool) -> Iterator[tuple[Change, str]]:
+def _wrong(live: LiveServer, slot_exists: bool, slot_active: bool) -> Iterator[tuple[FieldChange, str]]:
     if live.major < OLDEST_MAJOR:
         yield (
-            Change("version", str(live.major), f"{OLDEST_MAJOR} or later"),
+            FieldChange("version", str(live.major), f"{OLDEST_MAJOR} or later"),
             "upgrade PostgreSQL: logical messages have no effect on pgoutput before 14",
         )
     if live.in_recovery:
-        yield Change("role", "standby", "primary"), "point postgres.admin at the primary"
+        yield FieldChange("role", "standby", "primary"), "point postgres.admin at the primary"
     wal_level = live.text("wal_level")
     if wal_level != "logical":
         yield (
-            Change("wal_level", str(wal_level), "logical"),
+            FieldChange("wal_level", str(wal_level), "logical"),
             "ALTER SYSTEM SET wal_level = 'logical', then restart PostgreSQL "
             "(RDS: rds.logical_replication = 1; Cloud SQL: cloudsql.logical_decoding = on)",
         )
     libraries = live.text("output_plugin_libraries")
     if libraries is not None and PLUGIN not in [name.strip(' "') for name in libraries.split(",")]:
         yield (
-            Change("output_plugin_libraries", libraries or "empty", f"with {PLUGIN}"),
+            FieldChange("output_plugin_libraries", libraries or "empty", f"with {PLUGIN}"),
             f"add {PLUGIN} to output_plugin_libraries and reload",
         )
     yield from _room(live, slot_exists, slot_active)
@@ -164,7 +164,7 @@ def _warning(code: str, cause: str, remedy: str) -> Finding:
     return Finding(code, Severity.WARNING, cause, remedy, "PostgreSQL docs, Replication settings")
 
 
-def _room(live: LiveServer, slot_exists: bool, slot_active: bool) -> Iterator[tuple[Change, str]]:
+def _room(live: LiveServer, slot_exists: bool, slot_active: bool) -> Iterator[tuple[FieldChange, str]]:
     for setting, used, needed in (
         ("max_replication_slots", live.slots, not slot_exists),
         ("max_wal_senders", live.senders, not slot_active),
@@ -172,7 +172,7 @@ def _room(live: LiveServer, slot_exists: bool, slot_active: bool) -> Iterator[tu
         limit = live.number(setting)
         if needed and limit is not None and used >= limit:
             yield (
-                Change(setting, f"{limit}, all in use", f"more than {used}"),
+                FieldChange(setting, f"{limit}, all in use", f"more than {used}"),
                 f"ALTER SYSTEM SET {setting} = {limit + 4} and restart PostgreSQL"
                 + (", or drop a slot that nobody needs" if setting == "max_replication_slots" else ""),
             )

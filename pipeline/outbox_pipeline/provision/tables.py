@@ -19,8 +19,9 @@ from psycopg.rows import TupleRow, class_row
 from outbox_connectors import record
 from outbox_connectors.definition import Outbox, Partitioning, Payload, TableName
 from outbox_pipeline import sql as statements
-from outbox_pipeline.plan import Change, ObjectPlan, State, blocked, text_of
-from outbox_pipeline.rights import Rights
+from outbox_pipeline.servers.admin_rights import Rights
+from outbox_pipeline.servers.plan import FieldChange, ObjectPlan, State, blocked, text_of
+from outbox_pipeline.servers.trust import Untrusted
 
 KIND = "table"
 TRIGGER = "keep_copy_rows_apart"
@@ -112,6 +113,14 @@ def plan(
     return replace(_object(outbox, State.DIFFERENT, tuple(found), changes), warnings=warnings)
 
 
+def not_trusted(outbox: Outbox, found: Untrusted) -> ObjectPlan:
+    """Block a table that would run the code of a role that is not trusted, itself or one beside it."""
+    own = found.object == str(outbox.table)
+    return blocked(
+        KIND, str(outbox.table), found.why if own else f"{found.object}: {found.why}", found.remedy
+    )
+
+
 def ddl(outbox: Outbox, today: date) -> tuple[sql.Composed, ...]:
     """Write the statements that create the table, its trigger, parameters and partitions."""
     created = _create(outbox)
@@ -128,10 +137,11 @@ def ddl(outbox: Outbox, today: date) -> tuple[sql.Composed, ...]:
 
 def _create(outbox: Outbox) -> sql.Composed:
     daily = outbox.partition is Partitioning.DAILY
-    text = statements.get("create_outbox_daily" if daily else "create_outbox")
     binary = outbox.payload is Payload.BYTEA
-    return sql.SQL(text).format(
+    return sql.SQL(statements.get("create_outbox")).format(
         table=identifier(outbox.table),
+        primary_key=sql.SQL(", ").join(map(sql.Identifier, _primary_key(outbox))),
+        partition_by=sql.SQL("PARTITION BY RANGE (occurred_at)" if daily else ""),
         payload_type=sql.SQL("bytea" if binary else "jsonb"),
         payload_on_the_wire=sql.SQL("payload" if binary else "payload::text"),
         aggregate_type_pattern=sql.Literal(record.AGGREGATE_TYPE_PATTERN),
@@ -172,7 +182,7 @@ def _plan_missing(outbox: Outbox, rights: Rights, today: date) -> ObjectPlan:
 
 
 def _object(
-    outbox: Outbox, state: State, found: tuple[sql.Composed, ...], changes: tuple[Change, ...]
+    outbox: Outbox, state: State, found: tuple[sql.Composed, ...], changes: tuple[FieldChange, ...]
 ) -> ObjectPlan:
     return ObjectPlan(KIND, str(outbox.table), state, changes=changes, statement=text_of(found), sql=found)
 
@@ -180,27 +190,27 @@ def _object(
 # -- what a person has to decide ---------------------------------------------------------------------
 
 
-def _shape(live: LiveTable, outbox: Outbox) -> Iterator[tuple[Change, str]]:
+def _shape(live: LiveTable, outbox: Outbox) -> Iterator[tuple[FieldChange, str]]:
     want_kind = {Partitioning.NONE: "r", Partitioning.DAILY: "p"}[outbox.partition]
     if live.kind != want_kind:
         kinds = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view"}
         have, want = kinds.get(live.kind, f"relation of kind {live.kind}"), kinds[want_kind]
-        yield Change("kind", have, want), "choose another outbox.table, or set outbox.partition to match"
+        yield FieldChange("kind", have, want), "choose another outbox.table, or set outbox.partition to match"
         return
     if outbox.partition is Partitioning.DAILY and live.partition_key != "RANGE (occurred_at)":
         yield (
-            Change("partition key", str(live.partition_key), "RANGE (occurred_at)"),
+            FieldChange("partition key", str(live.partition_key), "RANGE (occurred_at)"),
             "choose another outbox.table",
         )
-    want_key = ["id", "occurred_at"] if outbox.partition is Partitioning.DAILY else ["id"]
+    want_key = _primary_key(outbox)
     if list(live.primary_key) != want_key:
         yield (
-            Change("primary key", ", ".join(live.primary_key) or "none", ", ".join(want_key)),
+            FieldChange("primary key", ", ".join(live.primary_key) or "none", ", ".join(want_key)),
             f"ALTER TABLE {_name(outbox)} ADD PRIMARY KEY ({', '.join(want_key)})",
         )
 
 
-def _columns(live: LiveTable, outbox: Outbox) -> Iterator[tuple[Change, str]]:
+def _columns(live: LiveTable, outbox: Outbox) -> Iterator[tuple[FieldChange, str]]:
     found = {column["name"]: column for column in live.columns}
     table = _name(outbox)
     for name, sql_type, nullable in _wanted_columns(outbox):
@@ -208,45 +218,45 @@ def _columns(live: LiveTable, outbox: Outbox) -> Iterator[tuple[Change, str]]:
         if column is None:
             if not nullable or name == "payload":
                 yield (
-                    Change(f"column {name}", "missing", sql_type),
+                    FieldChange(f"column {name}", "missing", sql_type),
                     f"ALTER TABLE {table} ADD COLUMN {name} …",
                 )
             continue
         if column["type"] != sql_type:
             yield (
-                Change(f"column {name}", column["type"], sql_type),
+                FieldChange(f"column {name}", column["type"], sql_type),
                 f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {sql_type}",
             )
         if nullable and column["not_null"]:
             yield (
-                Change(f"column {name}", "NOT NULL", "nullable"),
+                FieldChange(f"column {name}", "NOT NULL", "nullable"),
                 f"ALTER TABLE {table} ALTER COLUMN {name} DROP NOT NULL",
             )
         if not nullable and not column["not_null"]:
             yield (
-                Change(f"column {name}", "nullable", "NOT NULL"),
+                FieldChange(f"column {name}", "nullable", "NOT NULL"),
                 f"ALTER TABLE {table} ALTER COLUMN {name} SET NOT NULL",
             )
         if nullable and column["default"] is not None:
             # Debezium emits the default in the place of NULL (measured on 3.7.0.Final).
             yield (
-                Change(f"column {name}", f"DEFAULT {column['default']}", "no default"),
+                FieldChange(f"column {name}", f"DEFAULT {column['default']}", "no default"),
                 f"ALTER TABLE {table} ALTER COLUMN {name} DROP DEFAULT",
             )
         if name == "position" and not column["identity"]:
             yield (
-                Change("column position", "no identity", "GENERATED ALWAYS AS IDENTITY"),
+                FieldChange("column position", "no identity", "GENERATED ALWAYS AS IDENTITY"),
                 f"ALTER TABLE {table} ALTER COLUMN position ADD GENERATED ALWAYS AS IDENTITY",
             )
     for name, column in found.items():
         if column["not_null"] and column["default"] is None and not column["identity"]:
             yield (
-                Change(f"column {name}", "NOT NULL without default", "absent or nullable"),
+                FieldChange(f"column {name}", "NOT NULL without default", "absent or nullable"),
                 f"ALTER TABLE {table} ALTER COLUMN {name} DROP NOT NULL",
             )
 
 
-def _checks(live: LiveTable, outbox: Outbox) -> Iterator[tuple[Change, str]]:
+def _checks(live: LiveTable, outbox: Outbox) -> Iterator[tuple[FieldChange, str]]:
     have = {_normal(definition) for definition in live.checks.values()}
     columns = {column["name"] for column in live.columns}
     for name, definition in expected_checks(outbox).items():
@@ -254,7 +264,7 @@ def _checks(live: LiveTable, outbox: Outbox) -> Iterator[tuple[Change, str]]:
         if _normal(definition) in have or column not in columns:
             continue
         yield (
-            Change(f"check {name}", live.checks.get(name, "missing"), definition),
+            FieldChange(f"check {name}", live.checks.get(name, "missing"), definition),
             (f"ALTER TABLE {_name(outbox)} DROP CONSTRAINT {name}; " if name in live.checks else "")
             + f"ALTER TABLE {_name(outbox)} ADD CONSTRAINT {name} {definition} NOT VALID",
         )
@@ -265,7 +275,7 @@ def _checks(live: LiveTable, outbox: Outbox) -> Iterator[tuple[Change, str]]:
 
 def _mends(
     live: LiveTable, outbox: Outbox, today: date, taken: frozenset[str]
-) -> Iterator[tuple[Change, sql.Composed]]:
+) -> Iterator[tuple[FieldChange, sql.Composed]]:
     yield from _missing_columns(live, outbox)
     yield from _trigger(live, outbox)
     if outbox.partition is Partitioning.NONE:
@@ -274,13 +284,13 @@ def _mends(
     for name in expected_partitions(outbox, today):
         table = TableName(outbox.table.schema, name)
         if name not in live.partitions and name.rpartition("_")[2] not in taken:
-            yield Change(f"partition {name}", "missing", "present"), _partition(outbox, name)
-            yield Change(f"partition {name} parameters", "missing", "set"), _autovacuum(table)
+            yield FieldChange(f"partition {name}", "missing", "present"), _partition(outbox, name)
+            yield FieldChange(f"partition {name} parameters", "missing", "set"), _autovacuum(table)
     for name, partition in live.partitions.items():
         yield from _options(partition["options"], TableName(outbox.table.schema, name))
 
 
-def _missing_columns(live: LiveTable, outbox: Outbox) -> Iterator[tuple[Change, sql.Composed]]:
+def _missing_columns(live: LiveTable, outbox: Outbox) -> Iterator[tuple[FieldChange, sql.Composed]]:
     found = {column["name"] for column in live.columns}
     for name, sql_type, nullable in _wanted_columns(outbox):
         if name not in found and nullable and name != "payload":
@@ -292,10 +302,10 @@ def _missing_columns(live: LiveTable, outbox: Outbox) -> Iterator[tuple[Change, 
                 check=sql.Identifier(f"{name}_fits_a_header" if text else "headers_fit_a_header"),
                 limit=sql.Literal(record.MAX_TRACE_TEXT if text else record.MAX_HEADERS_BYTES),
             )
-            yield Change(f"column {name}", "missing", sql_type), statement
+            yield FieldChange(f"column {name}", "missing", sql_type), statement
 
 
-def _trigger(live: LiveTable, outbox: Outbox) -> Iterator[tuple[Change, sql.Composed]]:
+def _trigger(live: LiveTable, outbox: Outbox) -> Iterator[tuple[FieldChange, sql.Composed]]:
     if any(live.row_triggers.values()):
         return
     table = identifier(outbox.table)
@@ -303,18 +313,18 @@ def _trigger(live: LiveTable, outbox: Outbox) -> Iterator[tuple[Change, sql.Comp
         statement = sql.SQL(statements.get("enable_row_trigger")).format(
             table=table, trigger=sql.Identifier(TRIGGER)
         )
-        yield Change(f"trigger {TRIGGER}", "disabled", "enabled"), statement
+        yield FieldChange(f"trigger {TRIGGER}", "disabled", "enabled"), statement
         return
     statement = sql.SQL(statements.get("create_copy_trigger")).format(table=table)
-    yield Change(f"trigger {TRIGGER}", "missing", "BEFORE INSERT FOR EACH ROW"), statement
+    yield FieldChange(f"trigger {TRIGGER}", "missing", "BEFORE INSERT FOR EACH ROW"), statement
 
 
-def _options(options: Sequence[str], table: TableName) -> Iterator[tuple[Change, sql.Composed]]:
+def _options(options: Sequence[str], table: TableName) -> Iterator[tuple[FieldChange, sql.Composed]]:
     have = dict(option.split("=", 1) for option in options)
     want = expected_options()
     if not all(name in have for name in want):  # another value is the operator's choice
         missing = [name for name in want if name not in have]
-        change = Change(
+        change = FieldChange(
             f"parameters of {table.name}", "not set", ", ".join(f"{name} = {want[name]}" for name in missing)
         )
         yield change, _autovacuum(table)
@@ -327,6 +337,11 @@ def _wanted_columns(outbox: Outbox) -> Iterator[tuple[str, str, bool]]:
     for column in record.COLUMNS:
         sql_type = outbox.payload.value if column.name == "payload" else column.sql_type
         yield column.name, _TYPE_NAMES.get(sql_type, sql_type), column.nullable
+
+
+def _primary_key(outbox: Outbox) -> list[str]:
+    # The key of a partitioned table has to contain the column that chooses the partition.
+    return ["id", "occurred_at"] if outbox.partition is Partitioning.DAILY else ["id"]
 
 
 def expected_checks(outbox: Outbox) -> dict[str, str]:
@@ -374,7 +389,7 @@ def _name(outbox: Outbox) -> str:
     return identifier(outbox.table).as_string(None)
 
 
-def _listed(changes: Sequence[Change]) -> str:
+def _listed(changes: Sequence[FieldChange]) -> str:
     shown = ", ".join(f"{change.field} is {change.have}, wants {change.want}" for change in changes[:3])
     return shown + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
 

@@ -21,28 +21,28 @@ from threading import Event
 import psycopg
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import postgres
 from outbox_pipeline.errors import Unreachable
 from outbox_pipeline.relay import guard
-from outbox_pipeline.relay.counters import Counters
-from outbox_pipeline.relay.names import names_of
+from outbox_pipeline.relay.counters import RelayCounters
+from outbox_pipeline.relay.names import relay_names
 from outbox_pipeline.relay.poison import OnPoison
-from outbox_pipeline.relay.settings import Mode, Settings
+from outbox_pipeline.relay.settings import Mode, RelaySettings
 from outbox_pipeline.relay.supervisor import supervise
 from outbox_pipeline.relay.wakeup import Waiter
-from outbox_pipeline.relay.worker import Worker
+from outbox_pipeline.relay.worker import RelayWorker
+from outbox_pipeline.servers import postgres
 
-__all__ = ["Counters", "Mode", "OnPoison", "Settings", "run"]
+__all__ = ["Mode", "OnPoison", "RelayCounters", "RelaySettings", "run"]
 
 
 def run(
     definition: Definition,
-    settings: Settings,
+    settings: RelaySettings,
     *,
     say: Callable[[str], None],
     stop: Event,
     waiter: Waiter | None = None,
-) -> Counters:
+) -> RelayCounters:
     """Relay until `stop` is set, or until the outbox is empty where the settings say so.
 
     One worker runs in this thread; more run as processes of their own. `waiter.wake()` makes a change
@@ -60,5 +60,7 @@ def run(
     waiter = waiter or Waiter()
     if settings.workers > 1:
         return supervise(definition, shards, settings, say=say, stop=stop, waiter=waiter)
-    worker = Worker(definition, names_of(definition), shards, settings, say=say, waiter=waiter, stop=stop)
+    worker = RelayWorker(
+        definition, relay_names(definition), shards, settings, say=say, waiter=waiter, stop=stop
+    )
     return worker.run()

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 
 
 @dataclass(slots=True)
-class Counters:
+class RelayCounters:
     """Counts since a worker started."""
 
     published: int = 0  # events whose transaction committed
@@ -17,8 +17,8 @@ class Counters:
     taken: int = 0  # shards taken over
     dead_letters: int = 0
 
-    def __add__(self, other: Counters) -> Counters:
-        return Counters(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counters)))
+    def __add__(self, other: RelayCounters) -> RelayCounters:
+        return RelayCounters(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(RelayCounters)))
 
     def document(self) -> dict[str, int]:
         """Show them as JSON."""

@@ -13,7 +13,7 @@ from psycopg.rows import TupleRow, dict_row
 from outbox_connectors.definition import Definition
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Failed
-from outbox_pipeline.relay.names import identifiers, names_of
+from outbox_pipeline.relay.names import identifiers, relay_names
 from outbox_pipeline.relay.session import read_settings
 
 Connection = psycopg.Connection[TupleRow]
@@ -58,7 +58,7 @@ def _change(conn: Connection, definition: Definition, name: LiteralString, ids: 
 
 
 def _statement(conn: Connection, definition: Definition, name: LiteralString) -> sql.Composed:
-    names = names_of(definition)
+    names = relay_names(definition)
     settings = read_settings(conn, names)
     if settings is None:
         raise Failed(

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from outbox_connectors.definition import Definition, TopicSpec
-from outbox_pipeline import topics
 from outbox_pipeline.errors import Failed, OutboxError, Unreachable
+from outbox_pipeline.servers import topics
 
 
 class TopicUnavailable(OutboxError):

@@ -6,19 +6,20 @@ from threading import Event
 from typing import Final
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import postgres, road
-from outbox_pipeline.relay.names import Names
+from outbox_pipeline.ids import publisher
+from outbox_pipeline.relay.names import RelayNames
 from outbox_pipeline.relay.restored import admit, ahead, last_published
-from outbox_pipeline.relay.session import Session
+from outbox_pipeline.relay.session import RelaySession
 from outbox_pipeline.relay.wakeup import Waiter
+from outbox_pipeline.servers import postgres
 
 GATE_SECONDS: Final = 0.2  # between two knocks while the road is being switched
 KAFKA_SECONDS: Final = 5.0  # that Kafka has to answer before the wish to stop is looked at again
 
 
 def enter(
-    definition: Definition, names: Names, shards: int, *, transactions: bool, waiter: Waiter, stop: Event
-) -> Session | None:
+    definition: Definition, names: RelayNames, shards: int, *, transactions: bool, waiter: Waiter, stop: Event
+) -> RelaySession | None:
     """Open a session and appear among the workers; None when told to stop before the way in was free.
 
     The database may be another than before: one that was failed over and has not seen the last batches would
@@ -28,14 +29,14 @@ def enter(
     published = (
         last_published(definition, names, shards, patience_seconds=KAFKA_SECONDS) if transactions else {}
     )
-    session = Session.open(definition, names, shards)
+    session = RelaySession.open(definition, names, shards)
     try:
         while not session.try_enter():
             if stop.is_set():
                 session.close()
                 return None
             waiter.wait(GATE_SECONDS)
-        road.check_still_relay(session.conn, definition)
+        publisher.check_still_relay(session.conn, definition)
         if ahead(session.conn, names, published):
             # All topics are read for the proof, for longer than a worker's session may be idle.
             with postgres.as_admin(definition, "outboxctl relay") as conn:

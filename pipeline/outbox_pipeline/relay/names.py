@@ -20,7 +20,7 @@ WAKE_TRIGGER: Final = "wake_relay"
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class RelayNames:
     """The objects of one relay. Table names are without schema: they live beside the outbox."""
 
     schema: str
@@ -91,10 +91,10 @@ class Names:
         return sql.Identifier(self.schema, name)
 
 
-def names_of(definition: Definition) -> Names:
+def relay_names(definition: Definition) -> RelayNames:
     """Name the relay's objects of a pipeline."""
     table = definition.outbox.table
-    return Names(table.schema, table.name, definition.pipeline)
+    return RelayNames(table.schema, table.name, definition.pipeline)
 
 
 def shard_of(shards: int) -> sql.Composed:
@@ -106,7 +106,7 @@ def shard_of(shards: int) -> sql.Composed:
     return text.format(shards=sql.Literal(shards))
 
 
-def identifiers(names: Names, outbox: Outbox, shards: int) -> Mapping[str, sql.Composable]:
+def identifiers(names: RelayNames, outbox: Outbox, shards: int) -> Mapping[str, sql.Composable]:
     """Map every placeholder of the `relay_*` statements to what stands there."""
     binary = outbox.payload is Payload.BYTEA
     expression = shard_of(shards).as_string(None).replace("%", "%%")

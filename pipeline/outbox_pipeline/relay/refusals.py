@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from outbox_connectors.definition import Kafka
 from outbox_connectors.record import Row
 from outbox_pipeline.errors import Failed
-from outbox_pipeline.relay.carriage import Carriage
 from outbox_pipeline.relay.destinations import TopicUnavailable
 from outbox_pipeline.relay.poison import Fault, OnPoison, Search, fault_of, why_undeliverable
 from outbox_pipeline.relay.producer import RefusedBatch
+from outbox_pipeline.relay.shard_publisher import ShardPublisher
 
 
 class BrokenRows(RefusedBatch):
@@ -23,7 +23,7 @@ class BrokenRows(RefusedBatch):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RefusalDecision:
     """What becomes of a refused batch. `rows` None: the batch stays as it is."""
 
     search: Search
@@ -41,12 +41,12 @@ def broken(rows: Sequence[Row]) -> BrokenRows | None:
 
 
 def judge(
-    carriage: Carriage,
+    carriage: ShardPublisher,
     error: RefusedBatch | TopicUnavailable,
     kafka: Kafka,
     on_poison: OnPoison,
     now: float,
-) -> Verdict:
+) -> RefusalDecision:
     """Decide on a refused batch. Raises Failed for a row that can never be published, with `stop`."""
     rows = carriage.rows
     if isinstance(error, TopicUnavailable):
@@ -56,22 +56,24 @@ def judge(
         return _buried(carriage, error.found, on_poison)
     fault = fault_of(error.code)
     if fault is Fault.NOBODY:
-        return Verdict(carriage.search, wait=True)
+        return RefusalDecision(carriage.search, wait=True)
     at = 0 if len(rows) == 1 else error.at
     if at is not None and fault is Fault.ROW:
         return _buried(carriage, [(at, error.problem)], on_poison)
     if at is not None:
         return _parked(carriage, rows[at].aggregate_type)
     search = carriage.search.refused(len(rows))
-    return Verdict(search, rows=rows[: search.limit(len(rows))])
+    return RefusalDecision(search, rows=rows[: search.limit(len(rows))])
 
 
-def _parked(carriage: Carriage, aggregate_type: str) -> Verdict:
+def _parked(carriage: ShardPublisher, aggregate_type: str) -> RefusalDecision:
     others = [row for row in carriage.rows if row.aggregate_type != aggregate_type]
-    return Verdict(Search(), rows=others, parked=aggregate_type)
+    return RefusalDecision(Search(), rows=others, parked=aggregate_type)
 
 
-def _buried(carriage: Carriage, found: Sequence[tuple[int, str]], on_poison: OnPoison) -> Verdict:
+def _buried(
+    carriage: ShardPublisher, found: Sequence[tuple[int, str]], on_poison: OnPoison
+) -> RefusalDecision:
     rows = carriage.rows
     if on_poison is OnPoison.STOP:
         row, cause = rows[found[0][0]], found[0][1]
@@ -94,4 +96,6 @@ def _buried(carriage: Carriage, found: Sequence[tuple[int, str]], on_poison: OnP
                 blocked.add(aggregate)
         else:
             kept.append(row)
-    return Verdict(Search(), rows=kept, buried=tuple(buried), blocks=on_poison is OnPoison.BLOCK_AGGREGATE)
+    return RefusalDecision(
+        Search(), rows=kept, buried=tuple(buried), blocks=on_poison is OnPoison.BLOCK_AGGREGATE
+    )

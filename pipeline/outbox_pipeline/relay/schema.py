@@ -17,21 +17,22 @@ from psycopg import sql
 from psycopg.rows import TupleRow, dict_row
 
 from outbox_connectors.definition import Definition, Outbox, TopicSpec
-from outbox_pipeline import rights, topics
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Failed
-from outbox_pipeline.plan import Change, ObjectPlan, Plan, State, blocked, text_of
 from outbox_pipeline.provision import event_topics, roles, tables
-from outbox_pipeline.relay.names import Names, identifiers, names_of, shard_of
+from outbox_pipeline.provision.pipeline import refuse_blocked
+from outbox_pipeline.relay.names import RelayNames, identifiers, relay_names, shard_of
 from outbox_pipeline.relay.session import read_settings
-from outbox_pipeline.topics import TopicState
+from outbox_pipeline.servers import admin_rights, topics
+from outbox_pipeline.servers.plan import FieldChange, ObjectPlan, Plan, State, blocked, text_of
+from outbox_pipeline.servers.topics import TopicState
 
 KIND = "relay"
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class SetUpOptions:
     """How the relay should be set up."""
 
     shards: int
@@ -53,7 +54,7 @@ class Objects:
     wakes: bool
 
 
-def read(conn: psycopg.Connection[TupleRow], names: Names) -> Objects:
+def read(conn: psycopg.Connection[TupleRow], names: RelayNames) -> Objects:
     """Read which objects exist. One query on catalogs."""
     wanted = {
         field: names.qualified(getattr(names, field)).as_string(conn)
@@ -66,16 +67,20 @@ def read(conn: psycopg.Connection[TupleRow], names: Names) -> Objects:
     return Objects(**(row or {}))
 
 
-def plan(conn: psycopg.Connection[TupleRow], definition: Definition, wishes: Wishes) -> Plan:
+def plan(conn: psycopg.Connection[TupleRow], definition: Definition, wishes: SetUpOptions) -> Plan:
     """Compare what the relay needs with what is there. Changes nothing. Raises Unreachable."""
     return Plan(tuple(look() for look, _ in _parts(conn, definition, wishes)))
 
 
-def init(conn: psycopg.Connection[TupleRow], definition: Definition, wishes: Wishes, *, say: Say) -> Plan:
+def init(
+    conn: psycopg.Connection[TupleRow], definition: Definition, wishes: SetUpOptions, *, say: Say
+) -> Plan:
     """Make what is missing, one object at a time. Running it again changes nothing.
 
-    Raises Failed at the first object that cannot be made; what was made before it stays.
+    Changes nothing while one is blocked. Raises Failed at the first object that cannot be made; what was
+    made before it stays.
     """
+    refuse_blocked(plan(conn, definition, wishes).objects)
     done = []
     for look, make in _parts(conn, definition, wishes):
         found = look()
@@ -97,8 +102,10 @@ _DONE: Final = {State.MISSING: "created", State.DIFFERENT: "changed"}
 Part = tuple[Callable[[], ObjectPlan], Callable[[ObjectPlan], None]]
 
 
-def _parts(conn: psycopg.Connection[TupleRow], definition: Definition, wishes: Wishes) -> Iterator[Part]:
-    outbox, names = definition.outbox, names_of(definition)
+def _parts(
+    conn: psycopg.Connection[TupleRow], definition: Definition, wishes: SetUpOptions
+) -> Iterator[Part]:
+    outbox, names = definition.outbox, relay_names(definition)
 
     def execute(planned: ObjectPlan) -> None:
         with conn.transaction():
@@ -106,7 +113,7 @@ def _parts(conn: psycopg.Connection[TupleRow], definition: Definition, wishes: W
                 conn.execute(statement)
 
     def table() -> ObjectPlan:
-        ours = rights.read(conn, outbox.table.schema)
+        ours = admin_rights.read(conn, outbox.table.schema)
         return tables.plan(tables.read(conn, outbox.table), outbox, ours, datetime.now(UTC).date())
 
     yield table, execute
@@ -114,7 +121,9 @@ def _parts(conn: psycopg.Connection[TupleRow], definition: Definition, wishes: W
 
         def grants(writer: str = writer) -> ObjectPlan:
             live = roles.read_grants(conn, writer, definition)
-            return roles.plan_writer_grants(writer, live, definition, rights.read(conn, outbox.table.schema))
+            return roles.plan_writer_grants(
+                writer, live, definition, admin_rights.read(conn, outbox.table.schema)
+            )
 
         yield grants, execute
 
@@ -144,12 +153,12 @@ def progress_topic(definition: Definition, shards: int) -> TopicSpec:
     """Say what the topic is whose partitions stand for shards: the newest record of each is what counts."""
     config = {"cleanup.policy": "compact", "segment.bytes": "16777216"}
     return TopicSpec(
-        names_of(definition).progress_topic, shards, definition.kafka.defaults.replication_factor, config
+        relay_names(definition).progress_topic, shards, definition.kafka.defaults.replication_factor, config
     )
 
 
 def plan_objects(
-    live: Objects, settings: tuple[str, int] | None, names: Names, outbox: Outbox, wishes: Wishes
+    live: Objects, settings: tuple[str, int] | None, names: RelayNames, outbox: Outbox, wishes: SetUpOptions
 ) -> ObjectPlan:
     """Compare the relay's tables, index and trigger with what is wished. Pure."""
     name = f"{names.schema}.{names.settings}"
@@ -168,12 +177,12 @@ def plan_objects(
     values = dict(identifiers(names, outbox, wishes.shards))
     values |= {"channel": sql.Literal(names.channel), "shard_of": shard_of(wishes.shards)}
     found = tuple(sql.SQL(statements.get(statement)).format(**values) for _, statement in missing)
-    changes = tuple(Change(what, "missing", "present") for what, _ in missing)
+    changes = tuple(FieldChange(what, "missing", "present") for what, _ in missing)
     return ObjectPlan(KIND, name, State.MISSING, changes=changes, statement=text_of(found), sql=found)
 
 
 def _missing(
-    live: Objects, settings: tuple[str, int] | None, outbox: Outbox, wishes: Wishes
+    live: Objects, settings: tuple[str, int] | None, outbox: Outbox, wishes: SetUpOptions
 ) -> Iterator[tuple[str, LiteralString]]:
     wanted: tuple[tuple[bool, str, tuple[LiteralString, ...]], ...] = (
         (live.settings, "table of settings", ("relay_create_settings",)),
@@ -194,7 +203,9 @@ def _missing(
             yield from ((what, name) for name in names)
 
 
-def _other_settings(name: str, settings: tuple[str, int], names: Names, wishes: Wishes) -> ObjectPlan:
+def _other_settings(
+    name: str, settings: tuple[str, int], names: RelayNames, wishes: SetUpOptions
+) -> ObjectPlan:
     pipeline, shards = settings
     if pipeline != names.pipeline:
         return blocked(

@@ -16,11 +16,11 @@ from psycopg.rows import TupleRow, args_row
 
 from outbox_connectors.definition import Definition
 from outbox_connectors.record import Row
-from outbox_pipeline import postgres
 from outbox_pipeline import sql as statements
-from outbox_pipeline.relay.floor import Floors, Horizon
-from outbox_pipeline.relay.names import Names, identifiers
+from outbox_pipeline.relay.names import RelayNames, identifiers
+from outbox_pipeline.relay.read_floor import Horizon, ReadFloors
 from outbox_pipeline.relay.settings import IDLE_SESSION_MS, MAX_BATCH_BYTES, Mode
+from outbox_pipeline.servers import postgres
 
 Connection = psycopg.Connection[TupleRow]
 LAST_POSITION = 2**63 - 1
@@ -28,7 +28,7 @@ BEHIND = "behind"  # the notification that rows were put at old positions: relay
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class WorkersSeen:
     """Who is there: the number of workers, the shards that have an owner, and those that are ours.
 
     `slot`: a connector's slot is there too, which somebody has made beside us.
@@ -40,10 +40,12 @@ class Look:
     slot: bool = False
 
 
-class Session:
+class RelaySession:
     """One worker's connection. Every call is one round trip; errors of psycopg pass through."""
 
-    def __init__(self, conn: Connection, names: Names, placeholders: Mapping[str, sql.Composable]) -> None:
+    def __init__(
+        self, conn: Connection, names: RelayNames, placeholders: Mapping[str, sql.Composable]
+    ) -> None:
         self.conn = conn
         self.until = LAST_POSITION  # rows behind it are somebody else's
         self.slot = ""  # that a connector would read this outbox by
@@ -51,11 +53,11 @@ class Session:
         self._placeholders = placeholders
         self._composed: dict[str, sql.Composed] = {}
         self._heard = True  # rows may have come before we listened
-        self._floors = Floors()
+        self._floors = ReadFloors()
         conn.add_notify_handler(self._hear)  # for those that arrive with the answer of a query
 
     @classmethod
-    def open(cls, definition: Definition, names: Names, shards: int) -> Session:
+    def open(cls, definition: Definition, names: RelayNames, shards: int) -> RelaySession:
         """Connect, set the session up and listen. Raises Unreachable."""
         conn = postgres.as_admin(definition, f"outboxctl relay {definition.pipeline}")
         try:
@@ -100,12 +102,12 @@ class Session:
         row = self.conn.execute(statements.get("relay_try_enter"), {"lock": self._names.lock}).fetchone()
         return bool(row and row[0])
 
-    def look(self) -> Look:
+    def look(self) -> WorkersSeen:
         """Read who is there."""
         with self.conn.cursor(row_factory=args_row(_look)) as cursor:
             asked = {"lock": self._names.lock, "slot": self.slot}
             found = cursor.execute(statements.get("relay_look"), asked).fetchone()
-        return found or Look(0, frozenset(), frozenset())
+        return found or WorkersSeen(0, frozenset(), frozenset())
 
     def try_shard(self, shard: int) -> bool:
         """Take a shard's lock if it is free."""
@@ -209,11 +211,11 @@ class Session:
         self.conn.execute(self._statement("relay_bury"), values)
 
 
-def _look(workers: int, held: Sequence[int], mine: Sequence[int], slot: bool) -> Look:
-    return Look(workers, frozenset(held), frozenset(mine), slot)
+def _look(workers: int, held: Sequence[int], mine: Sequence[int], slot: bool) -> WorkersSeen:
+    return WorkersSeen(workers, frozenset(held), frozenset(mine), slot)
 
 
-def read_settings(conn: Connection, names: Names) -> tuple[str, int] | None:
+def read_settings(conn: Connection, names: RelayNames) -> tuple[str, int] | None:
     """Read the pipeline and the number of shards that an outbox is relayed with; None: not set up."""
     placeholders = {"settings": names.qualified(names.settings)}
     query = sql.SQL(statements.get("relay_read_settings")).format(**placeholders)

@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline.kafka import BY_ITSELF
-from outbox_pipeline.relay.names import Names
+from outbox_pipeline.relay.names import RelayNames
 from outbox_pipeline.relay.poison import OnPoison
+from outbox_pipeline.servers.kafka import BY_ITSELF
 
 # Each transaction costs the broker markers in every partition it touched: 2000 events instead of 1000
 # were 1.4 times as fast, 4000 no faster than that.
@@ -34,7 +34,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class RelaySettings:
     """What can be chosen for a run of the relay."""
 
     workers: int = 1
@@ -46,7 +46,7 @@ class Settings:
 
 
 def producer_config(
-    definition: Definition, names: Names, shard: int, *, transactions: bool
+    definition: Definition, names: RelayNames, shard: int, *, transactions: bool
 ) -> dict[str, Any]:
     """Write librdkafka's properties for the producer of a shard.
 
@@ -85,7 +85,7 @@ def _batch_size(definition: Definition) -> int:
     return max(1, min(1_000_000, *(limit * 9 // 10 for limit in limits)))
 
 
-def progress_config(definition: Definition, names: Names) -> dict[str, Any]:
+def progress_config(definition: Definition, names: RelayNames) -> dict[str, Any]:
     """Write librdkafka's properties for the consumer that reads batch numbers: it commits nothing."""
     client: Mapping[str, str] = definition.kafka.client
     return {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class ShardMoves:
     """What a worker should give back, and what it may try to take."""
 
     give: tuple[int, ...] = ()
@@ -26,7 +26,7 @@ def moves(
     mine: Collection[int],
     held: Collection[int],
     rng: random.Random,
-) -> Moves:
+) -> ShardMoves:
     """Decide what to give and to take, so that no worker has more than its share, rounded up.
 
     `held` are the shards that anybody owns, mine among them. Takes in random order, since others
@@ -34,7 +34,7 @@ def moves(
     """
     share = -(-shards // max(1, workers))
     if len(mine) > share:
-        return Moves(give=tuple(sorted(mine)[share - len(mine) :]))
+        return ShardMoves(give=tuple(sorted(mine)[share - len(mine) :]))
     free = [shard for shard in range(shards) if shard not in held]
     rng.shuffle(free)
-    return Moves(take=tuple(free[: share - len(mine)]))
+    return ShardMoves(take=tuple(free[: share - len(mine)]))

@@ -21,11 +21,11 @@ from typing import Final
 from outbox_connectors.crash_trace import trace_crashes
 from outbox_connectors.definition import Definition
 from outbox_pipeline.errors import Failed, OutboxError
-from outbox_pipeline.relay.counters import Counters
-from outbox_pipeline.relay.names import names_of
-from outbox_pipeline.relay.settings import Settings
+from outbox_pipeline.relay.counters import RelayCounters
+from outbox_pipeline.relay.names import relay_names
+from outbox_pipeline.relay.settings import RelaySettings
 from outbox_pipeline.relay.wakeup import Waiter
-from outbox_pipeline.relay.worker import Worker
+from outbox_pipeline.relay.worker import RelayWorker
 
 RESTART_SECONDS: Final = 1.0
 BEGUN: Final = True  # a worker's first word
@@ -41,8 +41,8 @@ class _Child:
 
 
 def supervise(
-    definition: Definition, shards: int, settings: Settings, *, say: Say, stop: Event, waiter: Waiter
-) -> Counters:
+    definition: Definition, shards: int, settings: RelaySettings, *, say: Say, stop: Event, waiter: Waiter
+) -> RelayCounters:
     """Run `settings.workers` processes until all of them are done or `stop` is set.
 
     A worker that is killed is started again. An error that waiting cannot mend ends all workers and
@@ -72,11 +72,11 @@ class _Crew:
 
     definition: Definition
     shards: int
-    settings: Settings
+    settings: RelaySettings
     say: Say
     stop: Event
     children: list[_Child] = field(default_factory=list)
-    total: Counters = field(default_factory=Counters)
+    total: RelayCounters = field(default_factory=RelayCounters)
     failure: OutboxError | None = None
     stopping: bool = False
 
@@ -111,7 +111,7 @@ class _Crew:
             return
         if message is BEGUN:
             child.begun = True
-        elif isinstance(message, Counters):
+        elif isinstance(message, RelayCounters):
             self.total += message
         elif isinstance(message, OutboxError):
             self.failure = self.failure or message
@@ -136,7 +136,7 @@ class _Crew:
             self.start(child.number)
 
 
-def _work(definition: Definition, shards: int, settings: Settings, channel: Connection) -> None:
+def _work(definition: Definition, shards: int, settings: RelaySettings, channel: Connection) -> None:
     """Be a worker process: the parent says when to stop, by a word or by dying."""
     trace_crashes()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -154,7 +154,9 @@ def _work(definition: Definition, shards: int, settings: Settings, channel: Conn
 
     tell(BEGUN)
     Thread(target=listen, daemon=True).start()
-    worker = Worker(definition, names_of(definition), shards, settings, say=tell, waiter=waiter, stop=stop)
+    worker = RelayWorker(
+        definition, relay_names(definition), shards, settings, say=tell, waiter=waiter, stop=stop
+    )
     try:
         worker.run()
     except OutboxError as error:

@@ -13,7 +13,7 @@ GROWTH: Final = 1.5
 
 
 @dataclass(slots=True)
-class Pace:
+class PollingDelay:
     """How long to wait before looking for rows again: short after a find, longer with each miss."""
 
     longest: float = LONGEST_SECONDS

@@ -17,22 +17,23 @@ from typing import Any, Final
 import psycopg
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline import postgres, road
 from outbox_pipeline.errors import Failed, Unreachable
+from outbox_pipeline.ids import publisher
 from outbox_pipeline.relay import refusals
 from outbox_pipeline.relay.batches import Progress, resume
-from outbox_pipeline.relay.carriage import Carriage, Phase, publish
-from outbox_pipeline.relay.counters import Counters
+from outbox_pipeline.relay.counters import RelayCounters
 from outbox_pipeline.relay.destinations import Destinations, TopicUnavailable
 from outbox_pipeline.relay.entrance import enter
-from outbox_pipeline.relay.names import Names
-from outbox_pipeline.relay.parking import Parking
+from outbox_pipeline.relay.names import RelayNames
 from outbox_pipeline.relay.producer import Fenced, PlainProducer, RefusedBatch, ShardProducer
 from outbox_pipeline.relay.progress import Abandoned
-from outbox_pipeline.relay.session import Session
-from outbox_pipeline.relay.settings import Settings, producer_config, progress_config
+from outbox_pipeline.relay.session import RelaySession
+from outbox_pipeline.relay.settings import RelaySettings, producer_config, progress_config
+from outbox_pipeline.relay.shard_publisher import Phase, ShardPublisher, publish
 from outbox_pipeline.relay.shards import moves
-from outbox_pipeline.relay.wakeup import Pace, Waiter
+from outbox_pipeline.relay.unwritable_topics import UnwritableTopics
+from outbox_pipeline.relay.wakeup import PollingDelay, Waiter
+from outbox_pipeline.servers import postgres
 
 LOOK_SECONDS: Final = 2.5  # between two looks at the other workers
 START_SECONDS: Final = 5.0  # in which the workers that are to come are counted as there
@@ -44,15 +45,15 @@ LIFT_ROWS: Final = 500  # what has to be published between them
 Say = Callable[[str], None]
 
 
-class Worker:
+class RelayWorker:
     """Carries the rows of its shards. `run` is called once."""
 
     def __init__(
         self,
         definition: Definition,
-        names: Names,
+        names: RelayNames,
         shards: int,
-        settings: Settings,
+        settings: RelaySettings,
         *,
         say: Say,
         waiter: Waiter,
@@ -63,7 +64,7 @@ class Worker:
     ) -> None:
         """Prepare. `until` is for a switch, which keeps other workers out: the last position to carry."""
         self._until = until
-        self.counters = Counters()
+        self.counters = RelayCounters()
         self._definition = definition
         self._names = names
         self._shards = shards
@@ -73,16 +74,16 @@ class Worker:
         self._stop = stop
         self._clock = clock
         self._rng = rng or random.Random()
-        self._mine: dict[int, Carriage] = {}
+        self._mine: dict[int, ShardPublisher] = {}
         self._destinations = Destinations(definition)
-        self._parking = Parking()
-        self._pace = Pace()
+        self._parking = UnwritableTopics()
+        self._pace = PollingDelay()
         self._next_look = 0.0
         self._next_read = 0.0
         self._next_lift = 0.0
         self._lift_at = LIFT_ROWS
 
-    def run(self) -> Counters:
+    def run(self) -> RelayCounters:
         """Work until `stop` is set, or until the outbox is empty where the settings say so.
 
         A database or broker that goes away is waited for. Raises OutboxError for what waiting cannot mend.
@@ -112,10 +113,10 @@ class Worker:
                 session.close()
         return self.counters
 
-    def _open(self) -> Session | None:
+    def _open(self) -> RelaySession | None:
         place = (self._definition, self._names, self._shards)
         if self._until is not None:
-            session = Session.open(*place)
+            session = RelaySession.open(*place)
             session.until = self._until
             return session
         transactions = self._settings.transactions
@@ -140,7 +141,7 @@ class Worker:
 
     # -- the loop ------------------------------------------------------------------------------------
 
-    def _work(self, session: Session) -> bool:
+    def _work(self, session: RelaySession) -> bool:
         """Carry rows on one session. Returns True when there is nothing more to do."""
         self._waiter.watch(session.conn.fileno())
         self._next_look = self._next_read = 0.0
@@ -173,12 +174,12 @@ class Worker:
             return 0.1
         return min(moments) - self._clock()
 
-    def _rebalance(self, session: Session) -> None:
+    def _rebalance(self, session: RelaySession) -> None:
         now = self._clock()
         self._next_look = now + LOOK_SECONDS * self._rng.uniform(0.8, 1.0)
         look = session.look()
         if look.slot and self._until is None:
-            road.check_only_road(session.conn, self._definition)  # refuses: a connector has come
+            publisher.check_only_road(session.conn, self._definition)  # refuses: a connector has come
         workers = (
             max(look.workers, self._settings.workers) if now < self._started + START_SECONDS else look.workers
         )
@@ -201,7 +202,7 @@ class Worker:
             producer = ShardProducer(config, progress, self._names.progress_topic, shard)
         else:
             producer = PlainProducer(config)
-        self._mine[shard] = Carriage(shard, producer, self._in_thread(producer.take_over))
+        self._mine[shard] = ShardPublisher(shard, producer, self._in_thread(producer.take_over))
 
     def _in_thread(self, function: Callable[..., int | None], *args: Any) -> Future[int | None]:
         """Run what waits for Kafka beside us. A daemon: a call that is lost must not keep the process."""
@@ -219,7 +220,7 @@ class Worker:
 
     # -- what comes back from Kafka ------------------------------------------------------------------
 
-    def _collect(self, session: Session) -> None:
+    def _collect(self, session: RelaySession) -> None:
         for carriage in list(self._mine.values()):
             future = carriage.future
             if carriage.producer.stuck(time.monotonic()):
@@ -244,7 +245,7 @@ class Worker:
             else:
                 self._succeeded(session, carriage, answer)
 
-    def _succeeded(self, session: Session, carriage: Carriage, answer: int | None) -> None:
+    def _succeeded(self, session: RelaySession, carriage: ShardPublisher, answer: int | None) -> None:
         if carriage.phase is Phase.TAKING:
             # Asking on our session proves that the lock outlived init_transactions: from here on only
             # a later owner can fence this producer.
@@ -260,13 +261,13 @@ class Worker:
         carriage.search = carriage.search.sent(len(carriage.rows))
         self._finished(carriage)
 
-    def _finished(self, carriage: Carriage) -> None:
+    def _finished(self, carriage: ShardPublisher) -> None:
         """Remember that the batch on its way is done with: nothing of it is left to send."""
         last = carriage.progress.last
         carriage.progress = Progress(last=last, published=last)
         carriage.rows, carriage.attempts, carriage.phase = [], 0, Phase.READY
 
-    def _replace_producer(self, session: Session, carriage: Carriage, error: Fenced) -> None:
+    def _replace_producer(self, session: RelaySession, carriage: ShardPublisher, error: Fenced) -> None:
         """Make a new producer, after proof that the shard is still ours.
 
         A zombie that made one without asking would fence the rightful owner.
@@ -277,7 +278,9 @@ class Worker:
         if carriage.shard in session.look().mine:
             self._take_over(carriage.shard)
 
-    def _refused(self, session: Session, carriage: Carriage, error: RefusedBatch | TopicUnavailable) -> None:
+    def _refused(
+        self, session: RelaySession, carriage: ShardPublisher, error: RefusedBatch | TopicUnavailable
+    ) -> None:
         """Decide on a batch of which nothing is visible: send it again, in part, or without a row."""
         self.counters.refused += 1
         verdict = refusals.judge(
@@ -307,7 +310,7 @@ class Worker:
 
     # -- rows on their way ---------------------------------------------------------------------------
 
-    def _send(self, carriage: Carriage) -> None:
+    def _send(self, carriage: ShardPublisher) -> None:
         if not carriage.rows:
             self._finished(carriage)
             return
@@ -321,7 +324,7 @@ class Worker:
             self._destinations,
         )
 
-    def _look_for_rows(self, session: Session) -> None:
+    def _look_for_rows(self, session: RelaySession) -> None:
         """Ask once which shards have rows."""
         ready = [c.shard for c in self._mine.values() if c.phase is Phase.READY and not c.hungry]
         found = session.waiting(ready, self._parking.parked(self._clock())) if ready else frozenset()
@@ -333,7 +336,7 @@ class Worker:
             self._pace.missed()
         self._next_read = self._clock() + self._pace.seconds
 
-    def _feed(self, session: Session) -> None:
+    def _feed(self, session: RelaySession) -> None:
         """Give each shard that is ready its next rows, or its leave."""
         now = self._clock()
         for carriage in list(self._mine.values()):
@@ -346,21 +349,21 @@ class Worker:
             elif carriage.hungry or carriage.progress.published is not None:
                 self._read(session, carriage)
 
-    def _lift_floors(self, session: Session) -> None:
+    def _lift_floors(self, session: RelaySession) -> None:
         """Forget the dead rows in front, where there may be enough to matter."""
         if self.counters.published >= self._lift_at and self._clock() >= self._next_lift:
             session.lift_floors(self._mine, self._clock())
             self._lift_at = self.counters.published + LIFT_ROWS
             self._next_lift = self._clock() + LIFT_SECONDS
 
-    def _give(self, session: Session, carriage: Carriage) -> None:
+    def _give(self, session: RelaySession, carriage: ShardPublisher) -> None:
         published = carriage.progress.published
         if published is not None:
             session.clear(carriage.shard, published, self._settings.mode)
         session.give_shard(carriage.shard)
         del self._mine[carriage.shard]
 
-    def _read(self, session: Session, carriage: Carriage) -> None:
+    def _read(self, session: RelaySession, carriage: ShardPublisher) -> None:
         progress = carriage.progress
         n = progress.last + 1
         rows = session.next_rows(
@@ -382,7 +385,7 @@ class Worker:
         else:
             self._send(carriage)
 
-    def _empty(self, session: Session) -> bool:
+    def _empty(self, session: RelaySession) -> bool:
         """Tell whether no shard, whoever owns it, has rows that may be published."""
         if any(c.phase is not Phase.READY or c.hungry or c.progress.published for c in self._mine.values()):
             return False

@@ -1,11 +1,7 @@
--- Write one event with a JSON payload into the outbox, in the caller's transaction. Needs INSERT on the table.
--- The inner casts to text let any driver send JSON as text, whatever codec it has registered for jsonb.
+-- Write one event into the outbox, in the caller's transaction. Needs INSERT on the table.
+-- The lists come from the columns of the contract (inserts.py).
 INSERT INTO {table} (
-    id, aggregate_type, aggregate_id, event_type, event_version, payload,
-    occurred_at, traceparent, correlation_id, causation_id, headers
+    {columns}
 ) VALUES (
-    CAST(%(id)s AS uuid), CAST(%(aggregate_type)s AS text), CAST(%(aggregate_id)s AS text),
-    CAST(%(event_type)s AS text), CAST(%(event_version)s AS integer), CAST(CAST(%(payload)s AS text) AS jsonb),
-    CAST(%(occurred_at)s AS timestamptz), CAST(%(traceparent)s AS text), CAST(%(correlation_id)s AS text),
-    CAST(%(causation_id)s AS text), CAST(CAST(%(headers)s AS text) AS jsonb)
+    {values}
 )

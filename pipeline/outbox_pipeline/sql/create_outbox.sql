@@ -1,6 +1,6 @@
 -- Create the outbox table; every CHECK refuses a row that Kafka could not take. Needs CREATE on the schema.
 CREATE TABLE {table} (
-    id uuid NOT NULL PRIMARY KEY,
+    id uuid NOT NULL,
     aggregate_type text NOT NULL,
     aggregate_id text NOT NULL,
     event_type text NOT NULL,
@@ -12,6 +12,7 @@ CREATE TABLE {table} (
     correlation_id text,
     causation_id text,
     headers jsonb,
+    PRIMARY KEY ({primary_key}),
     CONSTRAINT aggregate_type_fits_a_topic CHECK (
         aggregate_type ~ {aggregate_type_pattern}
         AND length(aggregate_type) <= {max_aggregate_type}
@@ -30,3 +31,4 @@ CREATE TABLE {table} (
     CONSTRAINT headers_fit_a_header CHECK (octet_length(headers::text) <= {max_headers_bytes}),
     CONSTRAINT payload_fits_a_record CHECK (octet_length({payload_on_the_wire}) <= {max_payload_bytes})
 )
+{partition_by}

@@ -1,4 +1,4 @@
--- Write a logical message into the write-ahead log, flush it at once and return its position. Needs EXECUTE on the function (PUBLIC has it).
+-- Write a logical message into the write-ahead log, flush it at once and return its position. Needs EXECUTE on the function (PUBLIC has it until apply takes it).
 SELECT pg_logical_emit_message(
     CAST(%(transactional)s AS boolean), CAST(%(prefix)s AS text), CAST(%(content)s AS text), true
 )::text

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts, facts_of
+from outbox_pipeline.watch.formatting import duration, number, size
 from outbox_pipeline.watch.history import History
 from outbox_pipeline.watch.rules import Rule, consumer, groups, server, slot
 from outbox_pipeline.watch.sample import PostgresSample, Sample
 from outbox_pipeline.watch.thresholds import Thresholds
-from outbox_pipeline.watch.verdict import Finding, Key, Verdict, rank
-from outbox_pipeline.watch.words import duration, number, size
+from outbox_pipeline.watch.verdict import Verdict, VerdictKey, WatchFinding, rank
 
 # Among findings of one severity the earlier rule speaks: it explains the later ones.
 RULES: tuple[Rule, ...] = (
@@ -23,6 +23,7 @@ RULES: tuple[Rule, ...] = (
     slot.offset_behind_slot,
     server.postgres_unreachable,
     consumer.slot_taken,
+    consumer.message_too_large,
     consumer.task_failed,
     consumer.connector_stopped,
     consumer.connector_paused,
@@ -63,19 +64,23 @@ def verdict_of(facts: Facts) -> Verdict:
         cause=first.cause,
         next_step=first.next_step,
         evidence=first.evidence,
-        findings=tuple(finding for finding in others if finding.key not in (Key.HEALTHY, Key.IDLE)),
+        findings=tuple(
+            finding for finding in others if finding.key not in (VerdictKey.HEALTHY, VerdictKey.IDLE)
+        ),
         unseen=facts.sample.unseen,
-        notes=facts.notes + _missing_rights(facts.postgres),
+        notes=facts.notes + _unseen_holder(facts) + _no_tick(facts) + _missing_rights(facts.postgres),
         seconds_left=facts.left,
-        catch_up_seconds=consumer.catch_up_seconds(facts) if first.key is Key.CATCHING_UP else None,
+        catch_up_seconds=consumer.catch_up_seconds(facts) if first.key is VerdictKey.CATCHING_UP else None,
     )
 
 
-def _in_order(facts: Facts) -> Finding:
+def _in_order(facts: Facts) -> WatchFinding:
     """Say that nothing is wrong, and whether anything happened at all."""
     postgres = facts.postgres
     if postgres is not None and postgres.server.in_recovery:
-        return Finding(Key.HEALTHY, Severity.OK, "this server is a standby; nothing is wrong with its slots")
+        return WatchFinding(
+            VerdictKey.HEALTHY, Severity.OK, "this server is a standby; nothing is wrong with its slots"
+        )
     quiet = facts.confirmed_still >= facts.thresholds.idle and not facts.inserted_since
     waiting = (
         f"{size(facts.unconfirmed)} of WAL unconfirmed" if facts.unconfirmed is not None else "slot not seen"
@@ -83,11 +88,22 @@ def _in_order(facts: Facts) -> Finding:
     evidence: dict[str, object] = {"unconfirmed": facts.unconfirmed, "insert_rate": facts.insert_rate}
     if quiet:
         words = f"nothing was written to the outbox for {duration(facts.confirmed_still)}; {waiting}"
-        return Finding(Key.IDLE, Severity.OK, words, "", evidence)
+        return WatchFinding(VerdictKey.IDLE, Severity.OK, words, "", evidence)
     flow = f"{number(facts.insert_rate)} rows/s in, " if facts.insert_rate is not None else ""
     latency = facts.sample.canary_seconds
     proof = f", commit to Kafka in {latency * 1000:.0f} ms" if latency is not None else ""
-    return Finding(Key.HEALTHY, Severity.OK, f"events flow: {flow}{waiting}{proof}", "", evidence)
+    return WatchFinding(VerdictKey.HEALTHY, Severity.OK, f"events flow: {flow}{waiting}{proof}", "", evidence)
+
+
+def _unseen_holder(facts: Facts) -> tuple[str, ...]:
+    note = consumer.unknown_holder(facts)
+    return (note,) if note else ()
+
+
+def _no_tick(facts: Facts) -> tuple[str, ...]:
+    if facts.sample.foreign:
+        return (f"{facts.sample.foreign}: it gets no ticks, and outboxctl watch only observes it",)
+    return (f"no tick is sent: {facts.sample.no_tick}",) if facts.sample.no_tick else ()
 
 
 def _missing_rights(postgres: PostgresSample | None) -> tuple[str, ...]:

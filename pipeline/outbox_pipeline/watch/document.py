@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from outbox_pipeline import lsn
+from outbox_pipeline.servers import lsn
 from outbox_pipeline.watch.facts import Facts, retained_bytes, unconfirmed_bytes
 from outbox_pipeline.watch.sample import PostgresSample, Slot
-from outbox_pipeline.watch.verdict import Finding, SecondsLeft, Verdict
+from outbox_pipeline.watch.verdict import SecondsLeft, Verdict, WatchFinding
 
 
 def status(facts: Facts, verdict: Verdict) -> dict[str, Any]:
@@ -32,11 +32,22 @@ def status(facts: Facts, verdict: Verdict) -> dict[str, Any]:
         "topics": _topics(facts),
         "groups": _groups(facts),
         "server": _server(facts),
+        "tick": _tick(facts),
         "evidence": dict(verdict.evidence),
     }
 
 
-def finding(found: Finding) -> dict[str, Any]:
+def _tick(facts: Facts) -> dict[str, Any]:
+    """Write whether ticks are wanted, may be sent (None: not known) and why not."""
+    reason = facts.sample.no_tick
+    return {
+        "wanted": bool(facts.names.ticker),
+        "allowed": None if reason is None else not reason,
+        "why_not": reason or "",
+    }
+
+
+def finding(found: WatchFinding) -> dict[str, Any]:
     """Write a finding that the verdict outranks."""
     return {
         "key": found.key.value,
@@ -115,6 +126,8 @@ def _connector(facts: Facts) -> dict[str, Any] | None:
         "tasks": [asdict(task) for task in connect.tasks],
         "offset_lsn": _position(connect.offset_lsn),
         "offset_type": connect.offset_type,
+        "made_by_apply": None if facts.sample.foreign is None else not facts.sample.foreign,
+        "why_foreign": facts.sample.foreign or "",
     }
 
 

@@ -20,11 +20,11 @@ from outbox_pipeline.watch.sample import (
     ConnectSample,
     GroupSample,
     KafkaSample,
-    Names,
     PostgresSample,
     Sample,
     Sender,
     Slot,
+    WatchedNames,
 )
 from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import SecondsLeft, Unseen
@@ -75,7 +75,7 @@ class Facts:
     reserve: tuple[SecondsLeft, ...]  # how long it would last if consumption stopped now
 
     @property
-    def names(self) -> Names:
+    def names(self) -> WatchedNames:
         """Which things are ours."""
         return self.sample.names
 

@@ -30,7 +30,7 @@ from outbox_pipeline.watch.history import (
     Bucket,
     Point,
 )
-from outbox_pipeline.watch.sample import PostgresSample, Sample, Server, Slot
+from outbox_pipeline.watch.sample import PostgresSample, Sample, ServerSample, Slot
 from outbox_pipeline.watch.verdict import End, SecondsLeft
 
 RECENT_SECONDS = 120.0
@@ -209,7 +209,7 @@ class Checkpoints:
         return end + self.cycle * (int(missing) + (missing > int(missing)))
 
 
-def checkpoints(server: Server, rate: float | None, observed_duration: float | None) -> Checkpoints:
+def checkpoints(server: ServerSample, rate: float | None, observed_duration: float | None) -> Checkpoints:
     """Foresee checkpoints: by time, or by WAL written since the last one, whichever comes first.
 
     The distance in WAL is max_wal_size / (1 + checkpoint_completion_target) (measured: 120-140 MB on
@@ -226,7 +226,7 @@ def checkpoints(server: Server, rate: float | None, observed_duration: float | N
     return Checkpoints(first_start=start, cycle=max(cycle, 1.0), duration=observed_duration or 0.0)
 
 
-def observed_checkpoint_seconds(points: Sequence[Point], server: Server) -> float | None:
+def observed_checkpoint_seconds(points: Sequence[Point], server: ServerSample) -> float | None:
     """Say how long the last checkpoint took, if its end fell between two points."""
     known = [p for p in points if p.redo is not None]
     for before, after in zip(reversed(known[:-1]), reversed(known[1:]), strict=False):
@@ -264,7 +264,7 @@ def forecasts(
     return tuple(ends)
 
 
-def _invalidation(rates: Rates, points: Sequence[Point], server: Server, safe: int) -> SecondsLeft:
+def _invalidation(rates: Rates, points: Sequence[Point], server: ServerSample, safe: int) -> SecondsLeft:
     """Foresee the checkpoint that ends after the cap is passed.
 
     A checkpoint may already run and end at any moment, so the earliest end adds nothing to passing
@@ -284,7 +284,7 @@ def _invalidation(rates: Rates, points: Sequence[Point], server: Server, safe: i
     )
 
 
-def _idle_timeout(server: Server, slot: Slot, rates: Rates) -> SecondsLeft | None:
+def _idle_timeout(server: ServerSample, slot: Slot, rates: Rates) -> SecondsLeft | None:
     """Foresee the checkpoint that invalidates a slot nobody uses (PostgreSQL 18, off by default)."""
     timeout = server.settings.idle_slot_timeout
     if timeout <= 0 or slot.active or slot.synced or slot.inactive_seconds is None:

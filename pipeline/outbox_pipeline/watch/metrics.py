@@ -16,15 +16,15 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from outbox_pipeline.watch.facts import Facts
-from outbox_pipeline.watch.look import Answer
-from outbox_pipeline.watch.verdict import End, Key, rank
+from outbox_pipeline.watch.one_shot import Assessment
+from outbox_pipeline.watch.verdict import End, VerdictKey, rank
 
 SOURCES = ("postgres", "connect", "kafka")
 BOUNDS = ("earliest", "expected")
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class WatchCounts:
     """What the watch of a pipeline has done itself."""
 
     pipeline: str = ""
@@ -39,7 +39,7 @@ class Counts:
     tidied_at: float | None = None  # epoch seconds
 
 
-def exposition(answer: Answer | None, counts: Counts) -> bytes:
+def exposition(answer: Assessment | None, counts: WatchCounts) -> bytes:
     """Write the metrics in Prometheus' text format."""
     registry = CollectorRegistry()
     registry.register(_Answered(answer, counts))
@@ -49,7 +49,7 @@ def exposition(answer: Answer | None, counts: Counts) -> bytes:
 class _Answered(Collector):
     """One answer, offered to a registry."""
 
-    def __init__(self, answer: Answer | None, counts: Counts) -> None:
+    def __init__(self, answer: Assessment | None, counts: WatchCounts) -> None:
         self._answer, self._counts = answer, counts
 
     def collect(self) -> Iterator[Metric]:
@@ -76,7 +76,7 @@ def _gauges(pipeline: str, *gauges: tuple[str, str, Number]) -> Iterator[Metric]
             yield family
 
 
-def _watch(counts: Counts) -> Iterator[Metric]:
+def _watch(counts: WatchCounts) -> Iterator[Metric]:
     for name, text, count in (
         ("samples", "Samples taken.", counts.samples),
         ("verdict_changes", "Changes of verdict.", counts.changes),
@@ -104,7 +104,7 @@ def _watch(counts: Counts) -> Iterator[Metric]:
     )
 
 
-def _verdict(answer: Answer) -> Iterator[Metric]:
+def _verdict(answer: Assessment) -> Iterator[Metric]:
     pipeline, verdict = answer.facts.names.pipeline, answer.verdict
     chosen = GaugeMetricFamily("outbox_verdict", "1 for what is the case.", labels=("pipeline", "key"))
     found = GaugeMetricFamily(
@@ -114,7 +114,7 @@ def _verdict(answer: Answer) -> Iterator[Metric]:
     )
     ranks = {finding.key: rank(finding.severity) for finding in verdict.findings}
     ranks[verdict.key] = rank(verdict.severity)
-    for key in Key:
+    for key in VerdictKey:
         chosen.add_metric([pipeline, key.value], float(key is verdict.key))
         found.add_metric([pipeline, key.value], float(ranks.get(key, 0)))
     yield chosen

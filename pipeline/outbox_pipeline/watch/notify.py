@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.errors import Failed, UsageError
-from outbox_pipeline.watch.verdict import Key, Verdict
+from outbox_pipeline.watch.verdict import Verdict, VerdictKey
 
 SETTLE_SECONDS = 10.0  # a verdict must stand this long before it is told
 REPEAT_SECONDS = 4 * 3600.0  # what is still wrong is told again
@@ -23,13 +23,13 @@ WEBHOOK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class NotificationState:
     """What was told last, and what waits to be told."""
 
-    told: Key | None = None
+    told: VerdictKey | None = None
     severity: Severity = Severity.OK
     told_at: float = float("-inf")
-    seen: Key | None = None
+    seen: VerdictKey | None = None
     seen_at: float = 0.0
 
 
@@ -38,13 +38,13 @@ class Notice:
     """Something to tell: the verdict now and the one told before."""
 
     now: Verdict
-    before: Key | None
+    before: VerdictKey | None
     repeated: bool
 
 
 def decide(
-    telling: Telling, at: float, verdict: Verdict, *, repeat_seconds: float = REPEAT_SECONDS
-) -> tuple[Telling, Notice | None]:
+    telling: NotificationState, at: float, verdict: Verdict, *, repeat_seconds: float = REPEAT_SECONDS
+) -> tuple[NotificationState, Notice | None]:
     """Decide whether to tell. Pure; call it with every verdict.
 
     A verdict is told once it has stood for SETTLE_SECONDS, a critical one at once. All that is fine
@@ -69,12 +69,12 @@ def decide(
     return telling, None
 
 
-def _said(telling: Telling, at: float, verdict: Verdict, key: Key) -> Telling:
+def _said(telling: NotificationState, at: float, verdict: Verdict, key: VerdictKey) -> NotificationState:
     return replace(telling, told=key, severity=verdict.severity, told_at=at)
 
 
-def _told_as(verdict: Verdict) -> Key:
-    return Key.HEALTHY if verdict.severity is Severity.OK else verdict.key
+def _told_as(verdict: Verdict) -> VerdictKey:
+    return VerdictKey.HEALTHY if verdict.severity is Severity.OK else verdict.key
 
 
 def _rank(severity: Severity) -> int:

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from html import escape
 
 from outbox_connectors.findings import Severity
-from outbox_pipeline.watch.keeper import Change
-from outbox_pipeline.watch.look import Answer
-from outbox_pipeline.watch.road import Station, stations
-from outbox_pipeline.watch.verdict import Key, Verdict
-from outbox_pipeline.watch.words import duration
+from outbox_pipeline.watch.formatting import duration
+from outbox_pipeline.watch.long_running import VerdictChange
+from outbox_pipeline.watch.one_shot import Assessment
+from outbox_pipeline.watch.stages import Stage, stations
+from outbox_pipeline.watch.verdict import Verdict, VerdictKey
 
 REFRESH_SECONDS = 3
 WIDTH = 380
@@ -26,39 +26,40 @@ BESIDE = 8  # between topics or groups, which an event passes one of
 # Where on the road a verdict points; the rest is about the whole.
 _PLACES = {
     "table": {
-        Key.TABLE_MISSING,
-        Key.TABLE_NOT_PUBLISHED,
-        Key.PUBLICATION_MISSING,
-        Key.OUTBOX_NOT_VACUUMABLE,
-        Key.POSTGRES_UNREACHABLE,
+        VerdictKey.TABLE_MISSING,
+        VerdictKey.TABLE_NOT_PUBLISHED,
+        VerdictKey.PUBLICATION_MISSING,
+        VerdictKey.OUTBOX_NOT_VACUUMABLE,
+        VerdictKey.POSTGRES_UNREACHABLE,
     },
     "slot": {
-        Key.SLOT_LOST,
-        Key.SLOT_MISSING,
-        Key.RESCUE_WINDOW,
-        Key.SLOT_TAKEN,
-        Key.DECODE_LOOP,
-        Key.PINNED_BY_TRANSACTION,
-        Key.HEARTBEAT_MISSING,
-        Key.WAL_UNBOUNDED,
-        Key.UNEXPLAINED_WAL,
-        Key.CATALOG_XMIN_OLD,
-        Key.SLOTS_NEARLY_FULL,
-        Key.FAILOVER_NOT_READY,
-        Key.CATCHING_UP,
+        VerdictKey.SLOT_LOST,
+        VerdictKey.SLOT_MISSING,
+        VerdictKey.RESCUE_WINDOW,
+        VerdictKey.SLOT_TAKEN,
+        VerdictKey.DECODE_LOOP,
+        VerdictKey.PINNED_BY_TRANSACTION,
+        VerdictKey.HEARTBEAT_MISSING,
+        VerdictKey.WAL_UNBOUNDED,
+        VerdictKey.UNEXPLAINED_WAL,
+        VerdictKey.CATALOG_XMIN_OLD,
+        VerdictKey.SLOTS_NEARLY_FULL,
+        VerdictKey.FAILOVER_NOT_READY,
+        VerdictKey.CATCHING_UP,
     },
     "connector": {
-        Key.TASK_FAILED,
-        Key.CONNECTOR_PAUSED,
-        Key.CONNECTOR_STOPPED,
-        Key.CONSUMER_DOWN,
-        Key.CONSUMER_FROZEN,
-        Key.CONNECT_UNREACHABLE,
-        Key.OFFSET_AHEAD_OF_SLOT,
-        Key.OFFSET_BEHIND_SLOT,
+        VerdictKey.MESSAGE_TOO_LARGE,
+        VerdictKey.TASK_FAILED,
+        VerdictKey.CONNECTOR_PAUSED,
+        VerdictKey.CONNECTOR_STOPPED,
+        VerdictKey.CONSUMER_DOWN,
+        VerdictKey.CONSUMER_FROZEN,
+        VerdictKey.CONNECT_UNREACHABLE,
+        VerdictKey.OFFSET_AHEAD_OF_SLOT,
+        VerdictKey.OFFSET_BEHIND_SLOT,
     },
-    "topic": {Key.SINK_NOT_ACKING, Key.KAFKA_UNREACHABLE},
-    "group": {Key.GROUP_LAGGING, Key.GROUP_STOPPED},
+    "topic": {VerdictKey.SINK_NOT_ACKING, VerdictKey.KAFKA_UNREACHABLE},
+    "group": {VerdictKey.GROUP_LAGGING, VerdictKey.GROUP_STOPPED},
 }
 
 _STYLE = """
@@ -103,7 +104,7 @@ setTimeout(renew,seconds*1000);})();
 """
 
 
-def page(answer: Answer | None, changes: Sequence[Change]) -> str:
+def page(answer: Assessment | None, changes: Sequence[VerdictChange]) -> str:
     """Write the whole page."""
     title = f"{answer.verdict.key.value} - {answer.facts.names.pipeline}" if answer else "outbox"
     return (
@@ -117,7 +118,7 @@ def page(answer: Answer | None, changes: Sequence[Change]) -> str:
     )
 
 
-def fragment(answer: Answer | None, changes: Sequence[Change]) -> str:
+def fragment(answer: Assessment | None, changes: Sequence[VerdictChange]) -> str:
     """Write the part of the page that changes."""
     if answer is None:
         return (
@@ -160,7 +161,7 @@ def _list(title: str, lines: Sequence[str]) -> str:
     return f"<h2>{title}</h2><ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
 
 
-def _changes(changes: Sequence[Change]) -> str:
+def _changes(changes: Sequence[VerdictChange]) -> str:
     lines = []
     for change in reversed(changes[-10:]):
         at = datetime.fromtimestamp(change.at, UTC).strftime("%H:%M:%S")
@@ -168,7 +169,7 @@ def _changes(changes: Sequence[Change]) -> str:
     return _list("Changes", lines)
 
 
-def picture(found: Sequence[Station], verdict: Verdict) -> str:
+def picture(found: Sequence[Stage], verdict: Verdict) -> str:
     """Draw the stations from top to bottom, which fits a phone; the width follows the page."""
     marked = {kind: verdict.severity for kind, keys in _PLACES.items() if verdict.key in keys}
     for outranked in verdict.findings:
@@ -194,7 +195,7 @@ def picture(found: Sequence[Station], verdict: Verdict) -> str:
     )
 
 
-def _box(station: Station, y: int, tone: Severity | None) -> str:
+def _box(station: Stage, y: int, tone: Severity | None) -> str:
     name = f"{station.kind} {station.name}"
     return (
         f"<g><title>{escape(name)}: {escape(station.state)} {escape(station.numbers)}</title>"

@@ -13,7 +13,7 @@ from outbox_pipeline.watch.verdict import Unseen
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class WatchedNames:
     """Which of the many things on the servers are this pipeline's."""
 
     pipeline: str
@@ -30,7 +30,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServerSettings:
     """Server settings that decide how long WAL is kept. Sizes in bytes, times in seconds."""
 
     wal_level: str
@@ -47,7 +47,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerSample:
     """The PostgreSQL server as a whole."""
 
     version: int  # as in server_version_num
@@ -61,7 +61,7 @@ class Server:
     checkpoint_at: float  # epoch, the server's clock: start of the last completed checkpoint
     wal_dir_bytes: int | None  # None: no right to look
     archive_failing: bool
-    settings: Settings
+    settings: ServerSettings
     monitor: bool  # has the rights of pg_monitor
 
     @property
@@ -154,7 +154,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class OutboxTable:
+class OutboxSample:
     """The outbox table's statistics; of a partitioned one, the sum over its partitions."""
 
     inserted: int  # n_tup_ins: counts rolled back rows too, so it is a sign of life and no count of rows
@@ -182,11 +182,11 @@ class Publication:
 class PostgresSample:
     """Everything PostgreSQL said, from one statement (so from one moment)."""
 
-    server: Server
+    server: ServerSample
     slots: tuple[Slot, ...]
     senders: tuple[Sender, ...]
     holders: tuple[Holder, ...]  # oldest first
-    outbox: OutboxTable | None  # None: no such table
+    outbox: OutboxSample | None  # None: no such table
     publication: Publication | None  # None: no such publication
     tickers: int  # sessions of the ticker
 
@@ -198,6 +198,7 @@ class TaskSample:
     id: int
     state: str
     trace_line: str = ""
+    worker: str = ""  # host:port of the worker that runs it
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +211,7 @@ class ConnectSample:
     trace_line: str = ""
     offset_lsn: int | None = None  # None: nothing stored yet
     offset_type: str | None = None
+    config: Mapping[str, str] | None = None  # as it is stored, secrets masked; None: not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +238,7 @@ class KafkaSample:
     starts: Mapping[tuple[str, int], int]
     groups: tuple[GroupSample, ...]
     missing_topics: tuple[str, ...] = ()
+    message_topic: bool | None = None  # whether the topic of ticks and canaries exists; None: not looked
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,12 +246,14 @@ class Sample:
     """One look at everything. `at` is the watching machine's wall clock, in seconds. None: not asked."""
 
     at: float
-    names: Names
+    names: WatchedNames
     postgres: PostgresSample | Unseen | None
     connect: ConnectSample | Unseen | None = None
     kafka: KafkaSample | Unseen | None = None
     disk_free_bytes: int | None = None  # None: unknown
     canary_seconds: float | None = None  # commit to Kafka, measured by the ticker; None: not measured
+    no_tick: str | None = None  # why ticks would do harm; empty: they would not; None: not known or wanted
+    foreign: str | None = None  # by what the connector is not made by apply; empty: it is; None: not known
 
     @property
     def unseen(self) -> tuple[Unseen, ...]:

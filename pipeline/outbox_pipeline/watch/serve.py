@@ -14,8 +14,8 @@ from typing import Self
 from outbox_connectors.http_port import REQUEST_SECONDS, HttpPort
 from outbox_pipeline.errors import Failed, UsageError
 from outbox_pipeline.watch import document, metrics, page
-from outbox_pipeline.watch.keeper import Keeper
-from outbox_pipeline.watch.metrics import Counts
+from outbox_pipeline.watch.long_running import Keeper
+from outbox_pipeline.watch.metrics import WatchCounts
 
 JSON = "application/json"
 HTML = "text/html; charset=utf-8"
@@ -33,11 +33,11 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class StatusPages:
     """The paths. `stale_seconds`: an answer older than this means that the watch is stuck."""
 
     keeper: Keeper
-    counts: Callable[[], Counts]
+    counts: Callable[[], WatchCounts]
     stale_seconds: float
 
     def reply(self, path: str) -> Reply:
@@ -78,10 +78,10 @@ def address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
-class Server:
+class StatusServer:
     """Answers in threads of its own while it is open."""
 
-    def __init__(self, site: Site, host: str, port: int) -> None:
+    def __init__(self, site: StatusPages, host: str, port: int) -> None:
         try:
             self._http = HttpPort((host, port), _handler(site))
         except OSError as error:
@@ -109,7 +109,7 @@ class Server:
         self._http.server_close()
 
 
-def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
+def _handler(site: StatusPages) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         server_version = "outboxctl"
         sys_version = ""

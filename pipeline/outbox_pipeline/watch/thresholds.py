@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outbox_connectors.definition import Watch
+from outbox_connectors.definition import WatchSection
 
 MIB = 1024 * 1024
 
@@ -43,7 +43,7 @@ class Thresholds:
     flapping: int = 3  # changes of the consuming process within the history
 
 
-def thresholds_of(watch: Watch) -> Thresholds:
+def thresholds_of(watch: WatchSection) -> Thresholds:
     """Take over what the definition sets."""
     return Thresholds(
         warn_left=watch.warn_left.total_seconds(), critical_left=watch.critical_left.total_seconds()

@@ -14,7 +14,7 @@ def rank(severity: Severity) -> int:
     return list(Severity).index(severity)
 
 
-class Key(StrEnum):
+class VerdictKey(StrEnum):
     """Every verdict there is. Alerts, dashboards and scripts match on these words: they never change."""
 
     # the slot itself
@@ -30,6 +30,7 @@ class Key(StrEnum):
     OFFSET_BEHIND_SLOT = "offset_behind_slot"
     # who consumes the slot
     SLOT_TAKEN = "slot_taken"
+    MESSAGE_TOO_LARGE = "message_too_large"
     TASK_FAILED = "task_failed"
     CONNECTOR_STOPPED = "connector_stopped"
     CONNECTOR_PAUSED = "connector_paused"
@@ -59,14 +60,14 @@ class Key(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class WatchFinding:
     """One thing that is the case, in words that need no manual.
 
     `cause` is a sentence with the names and numbers in it; `next_step` is a command that can be
     pasted, or empty where nothing needs doing.
     """
 
-    key: Key
+    key: VerdictKey
     severity: Severity
     cause: str
     next_step: str = ""
@@ -108,12 +109,12 @@ class Unseen:
 class Verdict:
     """The answer: the finding that explains the others, those others, and what could not be seen."""
 
-    key: Key
+    key: VerdictKey
     severity: Severity
     cause: str
     next_step: str
     evidence: Mapping[str, object]
-    findings: tuple[Finding, ...]  # outranked by the verdict, most important first
+    findings: tuple[WatchFinding, ...]  # outranked by the verdict, most important first
     unseen: tuple[Unseen, ...]
     notes: tuple[str, ...]  # breaks in the history (restart, failover, recreated slot), missing rights
     seconds_left: SecondsLeft | None

@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from outbox_connectors.findings import Severity
-from outbox_pipeline.watch import road
+from outbox_pipeline.watch import stages
+from outbox_pipeline.watch.formatting import duration, size, span
 from outbox_pipeline.watch.history import Point
-from outbox_pipeline.watch.keeper import Change
-from outbox_pipeline.watch.look import Answer
+from outbox_pipeline.watch.long_running import VerdictChange
+from outbox_pipeline.watch.one_shot import Assessment
 from outbox_pipeline.watch.verdict import Verdict
-from outbox_pipeline.watch.words import duration, size, span
 
 STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.CRITICAL: "bold red"}
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -46,13 +46,13 @@ def curve(points: Sequence[Point], value: Callable[[Point], int | None]) -> list
     return [max(0.0, (b - a) / (at - before)) for (before, a), (at, b) in pairs if at > before]
 
 
-def screen(answer: Answer, changes: Sequence[Change], width: int) -> RenderableType:
+def screen(answer: Assessment, changes: Sequence[VerdictChange], width: int) -> RenderableType:
     """Draw everything, to be read at 80 columns and not to break at 40."""
     facts, verdict = answer.facts, answer.verdict
     parts: list[RenderableType] = [_verdict(verdict)]
     parts += [Text(f"not seen: {unseen.source}: {unseen.reason}", "yellow") for unseen in verdict.unseen]
     parts += [Text(f"note: {note}", "dim") for note in verdict.notes]
-    drawn = road.lines(facts, width)
+    drawn = stages.lines(facts, width)
     parts += [Text(), *(Text(line, no_wrap=True, overflow="ellipsis") for line in drawn), Text()]
     parts.append(_curves(answer, max(8, min(CURVE, width - 40))))
     if changes:
@@ -71,7 +71,7 @@ def _verdict(verdict: Verdict) -> Text:
     return text
 
 
-def _curves(answer: Answer, width: int) -> Table:
+def _curves(answer: Assessment, width: int) -> Table:
     facts = answer.facts
     table = Table(box=None, show_header=False, padding=(0, 1))
     wal = curve(facts.points, lambda point: point.wal)
@@ -94,14 +94,14 @@ def _curves(answer: Answer, width: int) -> Table:
     return table
 
 
-def _change(change: Change) -> Text:
+def _change(change: VerdictChange) -> Text:
     at = datetime.fromtimestamp(change.at).strftime("%H:%M:%S")
     text = Text(f"{at} ", "dim")
     text.append(change.verdict.key.value, STYLES[change.verdict.severity])
     return text
 
 
-def log_line(change: Change) -> str:
+def log_line(change: VerdictChange) -> str:
     """Write a change of verdict as one line of a log."""
     at = datetime.fromtimestamp(change.at).astimezone().isoformat(timespec="seconds")
     step = f"; do: {change.verdict.next_step}" if change.verdict.next_step else ""
@@ -109,7 +109,7 @@ def log_line(change: Change) -> str:
     return f"{at} {verdict.severity.value} {verdict.key.value}: {verdict.cause}{step}"
 
 
-def pulse_line(answer: Answer) -> str:
+def pulse_line(answer: Assessment) -> str:
     """Write a sign of life as one line of a log."""
     facts = answer.facts
     at = datetime.fromtimestamp(facts.sample.at).astimezone().isoformat(timespec="seconds")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from outbox_connectors import checks_values
-from outbox_connectors.checks import OutboxTable, Severity, TableColumn, check, releases, retention, worst
+from outbox_connectors.checks import CapturedTable, Severity, TableColumn, check, releases, retention, worst
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.profile import Version, render
 from outbox_connectors.record import COLUMNS
@@ -218,7 +218,7 @@ def test_what_the_profile_renders_is_clean(
 
 # -- the table ---------------------------------------------------------------------------------------
 
-TABLE = OutboxTable(
+TABLE = CapturedTable(
     tuple(
         TableColumn(c.name, c.sql_type.replace("timestamptz", "timestamp with time zone"), c.nullable)
         for c in COLUMNS
@@ -253,7 +253,7 @@ TABLE_CASES = [
 
 
 @pytest.mark.parametrize(("code", "table"), TABLE_CASES)
-def test_a_mistake_of_the_table_is_found(code: str, table: OutboxTable) -> None:
+def test_a_mistake_of_the_table_is_found(code: str, table: CapturedTable) -> None:
     assert code in {finding.code for finding in check(GOOD, debezium=V370, table=table)}
 
 
@@ -309,11 +309,111 @@ def test_nothing_is_said_of_a_value_that_is_a_secret() -> None:
     assert all("hunter2" not in finding.cause + finding.remedy for finding in found)
 
 
+# -- connectors of another contract ------------------------------------------------------------------
+
+FOREIGN = {
+    "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+    "plugin.name": "pgoutput",
+    "topic.prefix": "crm",
+    "slot.name": "crm",
+    "publication.name": "crm",
+    "publication.autocreate.mode": "filtered",
+    "table.include.list": "public.crm_outboxrecord",
+    "transforms": "outbox",
+    "transforms.outbox.type": "io.debezium.transforms.outbox.EventRouter",
+    "transforms.outbox.table.field.event.key": "message_key",
+    "transforms.outbox.route.by.field": "topic",
+    "transforms.outbox.table.fields.additional.placement": "id:header:ce_id,event_type:header:ce_type",
+    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "value.converter": "io.debezium.converters.BinaryDataConverter",
+}
+THEIRS = CapturedTable(
+    tuple(
+        TableColumn(name, kind, False)
+        for name, kind in (
+            ("id", "uuid"),
+            ("topic", "character varying(255)"),
+            ("message_key", "character varying(255)"),
+            ("event_type", "character varying(255)"),
+            ("payload", "bytea"),
+        )
+    )
+)
+CONVERTERS = (
+    "io.debezium.converters.ByteBufferConverter",
+    "io.debezium.converters.BinaryDataConverter",
+    "io.debezium.converters.ByteArrayConverter",
+    "org.apache.kafka.connect.converters.ByteArrayConverter",
+    "io.apicurio.registry.utils.converter.AvroConverter",
+    "com.example.Unknown",
+    "org.apache.kafka.connect.json.JsonConverter",
+    None,
+)
+
+
+@pytest.mark.parametrize("table", [None, THEIRS], ids=["unseen", "seen"])
+@pytest.mark.parametrize("converter", CONVERTERS)
+def test_no_remedy_destroys_a_binary_payload(converter: str | None, table: CapturedTable | None) -> None:
+    config = changed(FOREIGN, {"value.converter": converter})
+    for found in check(config, debezium=V370, postgres_major=18, table=table):
+        assert "set value.converter=org.apache.kafka.connect.storage.StringConverter" not in found.remedy
+
+
+def test_text_of_a_live_bytea_is_mended_with_all_that_it_takes() -> None:
+    text = changed(FOREIGN, {"value.converter": "org.apache.kafka.connect.storage.StringConverter"})
+    found = next(f for f in check(text, table=THEIRS) if f.code == "value-converter")
+    assert found.severity is Severity.CRITICAL
+    assert "set value.converter=io.debezium.converters.BinaryDataConverter" in found.remedy
+    assert "delegate.converter.type=org" in found.remedy
+
+
+@pytest.mark.parametrize("table", [None, THEIRS], ids=["unseen", "seen"])
+def test_another_contract_is_not_critical_and_no_column_of_ours_is_advised(
+    table: CapturedTable | None,
+) -> None:
+    for found in check(FOREIGN, debezium=V370, postgres_major=18, table=table):
+        assert "aggregate_id" not in found.remedy
+        assert "occurred_at" not in found.remedy
+        if found.code.startswith("contract-"):
+            assert found.severity is Severity.WARNING
+            assert "set " not in found.remedy
+
+
+def test_a_column_that_the_live_table_lacks_is_critical_whatever_the_contract() -> None:
+    wrong = {**FOREIGN, "transforms.outbox.table.field.event.key": "aggregate_id"}
+    found = [f for f in check(wrong, table=THEIRS) if f.code == "missing-column"]
+    assert [(f.severity, "message_key" in f.remedy) for f in found] == [(Severity.CRITICAL, True)]
+
+
+def test_a_reference_is_not_read_as_a_value() -> None:
+    keys = ("database.hostname", "topic.prefix", "slot.name", "table.include.list", "value.converter")
+    config = {**FOREIGN, **dict.fromkeys(keys, "${file:/run/s.properties:x}")}
+    found = check({**config, "database.password": "${env:P}"}, debezium=V370)
+    for key in keys:
+        assert not [f for f in found if f.code != "references" and f"{key}=" in f.cause + f.remedy]
+    notes = [f for f in found if f.code == "references"]
+    assert [(f.severity, f.cause) for f in notes] == [
+        (Severity.OK, "5 values are references and were not checked")
+    ]
+
+
+def test_a_negated_predicate_that_lets_the_outbox_through_is_right() -> None:
+    change: Change = {"predicates.isOutbox.pattern": "__debezium-heartbeat.*", ROUTER + "negate": "true"}
+    assert "predicate-pattern" not in {f.code for f in check(changed(GOOD, change))}
+
+
 def test_every_code_has_a_case() -> None:
     sources = "".join(path.read_text("utf-8") for path in PACKAGE.glob("checks*.py"))
     codes = set(re.findall(r"Finding\(\s*\"([a-z0-9-]+)\"", sources))
     codes |= {expectation.code for expectation in checks_values.EXPECTATIONS}
     codes |= {"topic-prefix", "slot-name", "publication-name"}
     tested = {code for code, _ in (*CASES, *BINARY_CASES)} | {code for code, _ in TABLE_CASES}
-    tested |= {"filtered-publication", "slot-failover", "old-debezium", "old-postgresql", "short-retention"}
+    tested |= {
+        "references",
+        "filtered-publication",
+        "slot-failover",
+        "old-debezium",
+        "old-postgresql",
+        "short-retention",
+    }
     assert codes == tested

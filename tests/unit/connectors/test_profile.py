@@ -16,7 +16,6 @@ from outbox_connectors.profile import (
     reasons,
     render,
 )
-from outbox_connectors.sections import KEYS
 from unit.connectors.definitions import definition
 
 ROOT = Path(__file__).parents[3]
@@ -190,14 +189,3 @@ def test_the_readme_lists_every_property() -> None:
     listed = {(key, why) for key, _, why in rows}
     missing = [prop.key for prop in properties() if (prop.key, prop.why) not in listed]
     assert missing == []
-
-
-def test_the_readme_lists_every_key_of_the_definition() -> None:
-    readme = (ROOT / "connectors/README.md").read_text("utf-8")
-    listed = set(re.findall(r"^\| `([a-z_.]+)`(?: \*)? \|", readme, re.MULTILINE))
-    containers = {"postgres", "postgres.connector", "outbox", "kafka", "connect", "watch"}
-    containers |= {"watch.warn", "watch.critical", "watch.disk"}
-    inside = ("kafka.defaults", "kafka.aggregates", "connect.auth", "postgres.connector.ssl")
-    keys = {f"{path}.{key}" if path else key for path, names in KEYS.items() for key in names}
-    leaves = {key for key in keys - containers if not key.startswith(tuple(f"{p}." for p in inside))}
-    assert leaves - listed == set()

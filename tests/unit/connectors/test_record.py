@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -10,6 +11,9 @@ from outbox_connectors import record
 from outbox_connectors.record import (
     COLUMNS,
     HEADERS,
+    WRITTEN,
+    Event,
+    EventFields,
     Place,
     Row,
     partition_of,
@@ -30,6 +34,13 @@ def test_headers_stand_in_the_order_of_the_columns() -> None:
         "causation_id",
         "headers",
     )
+
+
+def test_row_event_and_keyword_arguments_have_the_columns() -> None:
+    written = [column.name for column in WRITTEN]
+    assert list(Row._fields) == written
+    assert {field.name for field in fields(Event)} == set(written)
+    assert EventFields.__annotations__.keys() == set(written) - {"id", "occurred_at"}
 
 
 def test_one_column_each_becomes_topic_key_and_value() -> None:

@@ -1,4 +1,4 @@
-"""outbox.schema.json describes the file that the loader reads: same keys, nothing it lets through less."""
+"""What is written from the table of keys, and that the schema refuses nothing that the loader accepts."""
 
 from __future__ import annotations
 
@@ -13,49 +13,60 @@ import pytest
 import yaml
 
 from outbox_connectors.errors import DefinitionError
+from outbox_connectors.key_reference import json_schema, readme_table, write
+from outbox_connectors.keys import KEYS, SECTIONS
 from outbox_connectors.loading import loads
-from outbox_connectors.sections import KEYS
 from unit.connectors.definitions import FULL, MINIMAL
 
 ROOT = Path(__file__).parents[3]
 SCHEMA: dict[str, Any] = json.loads((ROOT / "connectors/outbox.schema.json").read_text("utf-8"))
+WRITE_ANEW = "run python -m outbox_connectors.key_reference connectors"
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
-
-
-def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    reference = schema.get("$ref")
-    return SCHEMA["$defs"][reference.rpartition("/")[2]] if reference else schema
-
-
-def keys_of(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
-    schema = resolved(schema)
-    if "properties" not in schema:
-        inner = schema.get("additionalProperties")
-        if isinstance(inner, dict) and resolved(inner).get("properties"):
-            yield from keys_of(inner, f"{path}.*")
-        return
-    yield path, tuple(schema["properties"])
-    for key, member in schema["properties"].items():
-        yield from keys_of(member, f"{path}.{key}" if path else key)
-
-
-def described(schema: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    for key, member in schema.get("properties", {}).items():
-        yield key, bool(member.get("description")) or key == "seconds_left"
-        yield from described(member)
 
 
 def test_the_schema_is_one() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
-def test_the_keys_are_the_loaders() -> None:
-    found = {path: set(keys) for path, keys in keys_of(SCHEMA)}
-    assert found == {path: set(keys) for path, keys in KEYS.items()}
+def test_the_written_schema_is_that_of_the_keys() -> None:
+    assert json_schema() == SCHEMA, WRITE_ANEW
 
 
-def test_every_key_is_described() -> None:
-    assert [key for key, fine in described(SCHEMA) if not fine] == []
+def test_the_readme_has_the_table_of_the_keys() -> None:
+    assert readme_table() in (ROOT / "connectors/README.md").read_text("utf-8"), WRITE_ANEW
+
+
+def test_writing_anew_changes_nothing(tmp_path: Path) -> None:
+    for name in ("README.md", "outbox.schema.json"):
+        tmp_path.joinpath(name).write_bytes((ROOT / "connectors" / name).read_bytes())
+    write(tmp_path)
+    for name in ("README.md", "outbox.schema.json"):
+        assert tmp_path.joinpath(name).read_bytes() == (ROOT / "connectors" / name).read_bytes()
+
+
+def test_every_key_says_what_it_means() -> None:
+    assert [key.path for key in KEYS if not key.meaning.endswith(".")] == []
+
+
+def test_a_key_stands_once_and_in_a_section() -> None:
+    paths = [key.path for key in KEYS]
+    assert len(set(paths)) == len(paths)
+    assert {path.removesuffix(".*") for path in SECTIONS} - {""} <= set(paths)
+
+
+def test_every_default_is_one_that_the_file_could_give() -> None:
+    """The defaults are written as in a file: a file that gives them all means the same as none."""
+    document: dict[str, Any] = yaml.safe_load(MINIMAL)
+    for key in KEYS:
+        if key.default and "*" not in key.path:
+            *outer, name = key.path.split(".")
+            parent = document
+            for part in outer:
+                parent = parent.setdefault(part, {})
+            parent[name] = yaml.safe_load(key.default.replace("<pipeline>", "shop"))
+    assert list(VALIDATOR.iter_errors(document)) == []
+    given = loads(yaml.safe_dump(document), source="outbox.yaml", environ={})
+    assert given == loads(MINIMAL, source="outbox.yaml", environ={})
 
 
 def test_the_shipped_file_is_accepted() -> None:
@@ -115,7 +126,7 @@ def test_what_the_schema_refuses_the_loader_refuses(path: tuple[str, ...]) -> No
 
 
 def test_unknown_keys_are_refused_by_both() -> None:
-    for path in [(), *[p for p in places(full_document()) if ".".join(p) in KEYS]]:
+    for path in [(), *[p for p in places(full_document()) if ".".join(p) in SECTIONS]]:
         document = full_document()
         parent: Any = document
         for key in path:

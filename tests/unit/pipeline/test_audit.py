@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline.audit.compare import MAX_LISTED, Books
 from outbox_pipeline.ids.spool import Spool
+from outbox_pipeline.operations.audit_report import MAX_LISTED, AuditReport
 
 
 def ids(*numbers: int) -> list[bytes]:
@@ -29,7 +29,7 @@ def test_every_id_comes_back_and_equal_ids_meet_in_one_bucket(tmp_path: Path) ->
 
 
 def test_books() -> None:
-    books = Books()
+    books = AuditReport()
     books.enter(ids(1, 2, 3), [*ids(2, 3, 3, 9)], ids(2), kept=True)
     assert (books.written, books.delivered, books.applied) == (3, 3, 1)
     assert (books.missing, books.duplicated, books.unexpected, books.unapplied) == (1, 1, 1, 2)
@@ -40,7 +40,7 @@ def test_books() -> None:
 
 
 def test_rows_that_were_deleted_after_delivery_are_not_unexpected() -> None:
-    books = Books()
+    books = AuditReport()
     books.enter(ids(), ids(1, 2), None, kept=False)
     assert books.unexpected == 0
     assert books.applied is None
@@ -48,7 +48,7 @@ def test_rows_that_were_deleted_after_delivery_are_not_unexpected() -> None:
 
 
 def test_lists_end_and_counts_do_not() -> None:
-    books = Books()
+    books = AuditReport()
     books.enter(ids(*range(MAX_LISTED + 5)), [], None, kept=True)
     assert books.missing == MAX_LISTED + 5
     assert len(books.document()["missing"]) == MAX_LISTED

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from outbox_connectors import loading
-from outbox_pipeline.canary import Sighting, stopped_at
+from outbox_pipeline.connect.canary import PathState, stopped_at
 from outbox_pipeline.connect.client import ConnectorStatus, TaskStatus
-from outbox_pipeline.slots import LiveSlot
+from outbox_pipeline.servers.slots import LiveSlot
 
 DEFINITION = loading.load(Path(__file__).parents[3] / "connectors" / "outbox.yaml", {})
 POSITION = 0x16B3748
@@ -34,14 +34,14 @@ SLOT = LiveSlot(
 )
 RUNNING = ConnectorStatus("shop", "RUNNING", "w:8083", (TaskStatus(0, "RUNNING", "w:8083"),))
 FAILED_TASK = TaskStatus(0, "FAILED", "w:8083", "org.apache.kafka.ConnectException: no publication\n\tat x")
-HEALTHY = Sighting(slot=SLOT, connect_problem="", connector=RUNNING, topic_exists=True)
+HEALTHY = PathState(slot=SLOT, connect_problem="", connector=RUNNING, topic_exists=True)
 
 
 @pytest.mark.parametrize(
     ("seen", "problem", "remedy"),
     [
         (replace(HEALTHY, slot=None), "slot shop_outbox does not exist", "outboxctl apply"),
-        (replace(HEALTHY, slot=replace(SLOT, wal_status="lost")), "slot shop_outbox is lost", "anew"),
+        (replace(HEALTHY, slot=replace(SLOT, wal_status="lost")), "slot shop_outbox is lost", "recover"),
         (
             replace(HEALTHY, connect_problem="Connection refused", connector=None),
             "Kafka Connect cannot be asked: Connection refused",
@@ -65,7 +65,7 @@ HEALTHY = Sighting(slot=SLOT, connect_problem="", connector=RUNNING, topic_exist
         (replace(HEALTHY, slot=replace(SLOT, confirmed_flush_lsn=None)), "confirmed up to 0/0", "backlog"),
     ],
 )
-def test_the_first_station_that_explains_it_is_named(seen: Sighting, problem: str, remedy: str) -> None:
+def test_the_first_station_that_explains_it_is_named(seen: PathState, problem: str, remedy: str) -> None:
     said, advice = stopped_at(seen, DEFINITION, POSITION)
     assert problem in said.replace(DEFINITION.connect.connector, "shop-outbox")
     assert remedy in advice

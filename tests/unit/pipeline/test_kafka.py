@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from outbox_connectors.definition import Kafka, TopicSpec
-from outbox_pipeline import kafka
+from outbox_pipeline.servers import kafka
 
 
 def reached_by(**properties: str) -> Kafka:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox_pipeline import lsn
 from outbox_pipeline.errors import UsageError
+from outbox_pipeline.servers import lsn
 
 
 @pytest.mark.parametrize(

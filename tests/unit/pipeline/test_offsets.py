@@ -11,15 +11,15 @@ from outbox_connectors.findings import Severity
 from outbox_pipeline.connect.client import ConnectorStatus, SourceOffset
 from outbox_pipeline.connect.offset_changes import plan_reset
 from outbox_pipeline.connect.offsets import (
-    Effect,
     HeldTransaction,
     Positions,
+    ResumeEffect,
     effect,
     refuse_unsafe_start,
     verdicts,
 )
 from outbox_pipeline.errors import Refused
-from outbox_pipeline.slots import LiveSlot
+from outbox_pipeline.servers.slots import LiveSlot
 
 CONFIG = {
     "database.dbname": "shop",
@@ -121,23 +121,23 @@ def held(commit: int, rows: int, up_to: int = 0, meets: bool = False, known: int
 @pytest.mark.parametrize(
     ("transactions", "position", "offset", "expected"),
     [
-        ([], 0x500, None, Effect(0, 0)),
-        ([held(0x400, 2), held(0x600, 3)], 0x500, None, Effect(2, 0)),
-        ([held(0x400, 2), held(0x600, 3)], 0x400, None, Effect(0, 0)),
-        ([held(0x400, 2), held(0x600, 3)], 0x601, None, Effect(5, 0)),
+        ([], 0x500, None, ResumeEffect(0, 0)),
+        ([held(0x400, 2), held(0x600, 3)], 0x500, None, ResumeEffect(2, 0)),
+        ([held(0x400, 2), held(0x600, 3)], 0x400, None, ResumeEffect(0, 0)),
+        ([held(0x400, 2), held(0x600, 3)], 0x601, None, ResumeEffect(5, 0)),
         # what the stored offset knows to be delivered is not lost, but comes again
-        ([held(0x400, 2), held(0x600, 3)], 0x500, stored(0x600, 0x550), Effect(0, 0)),
-        ([held(0x400, 2), held(0x600, 3)], 0x200, stored(0x600, 0x550), Effect(0, 2)),
+        ([held(0x400, 2), held(0x600, 3)], 0x500, stored(0x600, 0x550), ResumeEffect(0, 0)),
+        ([held(0x400, 2), held(0x600, 3)], 0x200, stored(0x600, 0x550), ResumeEffect(0, 2)),
         # in the middle of a transaction: its first rows were delivered
-        ([held(0x600, 3, known=2)], 0x700, stored(0x580, 0x550), Effect(1, 0)),
-        ([held(0x600, 3, known=2)], 0x300, stored(0x580, 0x550), Effect(0, 2)),
+        ([held(0x600, 3, known=2)], 0x700, stored(0x580, 0x550), ResumeEffect(1, 0)),
+        ([held(0x600, 3, known=2)], 0x300, stored(0x580, 0x550), ResumeEffect(0, 2)),
         # a row that lies exactly there takes those before it along
-        ([held(0x600, 5, up_to=3, meets=True)], 0x500, None, Effect(3, 0)),
-        ([held(0x600, 5, up_to=3)], 0x500, None, Effect(0, 0)),
+        ([held(0x600, 5, up_to=3, meets=True)], 0x500, None, ResumeEffect(3, 0)),
+        ([held(0x600, 5, up_to=3)], 0x500, None, ResumeEffect(0, 0)),
     ],
 )
 def test_rows_are_counted(
-    transactions: list[HeldTransaction], position: int, offset: SourceOffset | None, expected: Effect
+    transactions: list[HeldTransaction], position: int, offset: SourceOffset | None, expected: ResumeEffect
 ) -> None:
     assert effect(transactions, position, 0x200, offset) == expected
 

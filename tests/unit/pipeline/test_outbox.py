@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import pairwise
 from uuid import UUID
@@ -97,6 +99,18 @@ def test_event_fills_in_an_id_and_the_time_of_now() -> None:
     assert event.id.version == 7
     assert before <= event.occurred_at <= datetime.now(UTC)
     assert event.traceparent is None
+
+
+@pytest.mark.parametrize("function", [outbox.event, outbox.add, outbox.add_async])
+def test_help_shows_every_field_with_its_default(function: Callable[..., object]) -> None:
+    shown = inspect.signature(function).parameters
+    required = ["aggregate_type", "aggregate_id", "event_type", "payload"]
+    nothing = ("headers", "correlation_id", "causation_id", "traceparent", "event_id", "occurred_at")
+    assert [name for name in shown if name in required] == required
+    assert all(shown[name].default is inspect.Parameter.empty for name in required)
+    assert shown["event_version"].default == 1
+    assert all(shown[name].default is None for name in nothing)
+    assert all(one.kind is one.KEYWORD_ONLY for name, one in shown.items() if name != "conn")
 
 
 @pytest.mark.parametrize(

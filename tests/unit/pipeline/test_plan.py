@@ -15,15 +15,15 @@ from outbox_connectors.definition import Definition, TopicSpec
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.findings import Severity
 from outbox_connectors.loading import loads
-from outbox_pipeline import slots
 from outbox_pipeline.connect.client import ConnectorStatus, TaskStatus
-from outbox_pipeline.plan import Change, ObjectPlan, Plan, State, blocked, text_of
 from outbox_pipeline.provision import debezium_connector, event_topics, publications, roles, server, tables
 from outbox_pipeline.provision.publications import LivePublication
 from outbox_pipeline.provision.server import LiveServer
-from outbox_pipeline.rights import Rights
-from outbox_pipeline.slots import LiveSlot
-from outbox_pipeline.topics import TopicState
+from outbox_pipeline.servers import slots
+from outbox_pipeline.servers.admin_rights import Rights
+from outbox_pipeline.servers.plan import FieldChange, ObjectPlan, Plan, State, blocked, text_of
+from outbox_pipeline.servers.slots import LiveSlot
+from outbox_pipeline.servers.topics import TopicState
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 ADMIN = Rights("admin", True, True, True, True, True, True, True, True, server_major=18)
@@ -59,7 +59,7 @@ def test_exit_code(states: tuple[State, ...], unseen: bool, code: ExitCode) -> N
 
 
 def test_document_of_a_plan() -> None:
-    plan = Plan((blocked("slot", "s", "lost", "make it anew", changes=[Change("a", "1", "2")]),))
+    plan = Plan((blocked("slot", "s", "lost", "make it anew", changes=[FieldChange("a", "1", "2")]),))
     found = plan.document()
     assert found["differences"] == 1
     assert found["objects"][0]["changes"] == [{"field": "a", "have": "1", "want": "2"}]
@@ -284,7 +284,7 @@ def test_topic(live: TopicState | None, state: State) -> None:
 
 def test_partitions_are_added_on_request() -> None:
     found = event_topics.plan(live_topic(3), SPEC, add_partitions=True)
-    assert (found.state, found.changes) == (State.DIFFERENT, (Change("partitions", "3", "6"),))
+    assert (found.state, found.changes) == (State.DIFFERENT, (FieldChange("partitions", "3", "6"),))
 
 
 def test_fewer_replicas_than_asked_for_are_a_warning() -> None:
@@ -340,7 +340,7 @@ def test_connector(
 
 def test_secrets_of_a_connector_are_hidden() -> None:
     found = debezium_connector.plan({**WANTED, "database.password": "secret1"}, None, WANTED, "shop")
-    assert found.changes == (Change("database.password", "***", "${env:CDC}"),)
+    assert found.changes == (FieldChange("database.password", "***", "${env:CDC}"),)
     plain = {**WANTED, "database.password": "secret2"}
     assert "secret2" not in debezium_connector.plan(None, None, plain, "shop").statement
 

@@ -7,7 +7,7 @@ import pytest
 from psycopg import errors
 
 from outbox_connectors.errors import ExitCode
-from outbox_pipeline import postgres
+from outbox_pipeline.servers import postgres
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from confluent_kafka import KafkaError
 
 from outbox_connectors.record import Record, Row
 from outbox_pipeline.relay.batches import Progress, resume
-from outbox_pipeline.relay.parking import LONGEST_SECONDS, Parking
 from outbox_pipeline.relay.poison import Fault, Search, fault_of, size_of, why_undeliverable
 from outbox_pipeline.relay.shards import moves
-from outbox_pipeline.relay.wakeup import Pace
+from outbox_pipeline.relay.unwritable_topics import LONGEST_SECONDS, UnwritableTopics
+from outbox_pipeline.relay.wakeup import PollingDelay
 
 ROW = Row("id", "order", "42", "OrderPlaced", "1", "{}", "2026-11-29 12:00:00+00", None, None, None, None)
 
@@ -114,7 +114,7 @@ def test_the_size_of_a_record_is_an_upper_bound() -> None:
 
 
 def test_parked_types_wait_longer_each_time() -> None:
-    parking, now, waits = Parking(), 100.0, []
+    parking, now, waits = UnwritableTopics(), 100.0, []
     for _ in range(8):
         parking.park("order", now)
         assert parking.parked(now) == ("order",)
@@ -128,7 +128,7 @@ def test_parked_types_wait_longer_each_time() -> None:
 
 
 def test_an_idle_worker_asks_less_than_once_a_second() -> None:
-    pace = Pace()
+    pace = PollingDelay()
     for _ in range(30):
         pace.missed()
     assert pace.seconds == 2.0

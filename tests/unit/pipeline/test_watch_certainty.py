@@ -11,11 +11,11 @@ import pytest
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch import history
-from outbox_pipeline.watch.look import look
+from outbox_pipeline.watch.one_shot import look
 from outbox_pipeline.watch.sample import Sample
-from outbox_pipeline.watch.take import Sampler
+from outbox_pipeline.watch.sampling import Sampler
 from outbox_pipeline.watch.thresholds import Thresholds
-from outbox_pipeline.watch.verdict import Key
+from outbox_pipeline.watch.verdict import VerdictKey
 from watch_samples import (
     CONNECT_GONE,
     HEALTHY,
@@ -35,33 +35,41 @@ from watch_samples import (
 
 @pytest.mark.parametrize(
     ("gone", "key"),
-    [({"kafka": KAFKA_GONE}, Key.KAFKA_UNREACHABLE), ({"connect": CONNECT_GONE}, Key.CONNECT_UNREACHABLE)],
+    [
+        ({"kafka": KAFKA_GONE}, VerdictKey.KAFKA_UNREACHABLE),
+        ({"connect": CONNECT_GONE}, VerdictKey.CONNECT_UNREACHABLE),
+    ],
 )
-def test_one_failed_look_is_no_outage_and_two_are(gone: dict[str, Any], key: Key) -> None:
+def test_one_failed_look_is_no_outage_and_two_are(gone: dict[str, Any], key: VerdictKey) -> None:
     first, second = (replace(later(HEALTHY, seconds), **gone) for seconds in (2, 4))
     once = verdict(HEALTHY, first)
-    assert once.key is Key.HEALTHY
+    assert once.key is VerdictKey.HEALTHY
     assert [unseen.source for unseen in once.unseen] == list(gone)
     assert verdict(HEALTHY, first, second).key is key
-    assert verdict(HEALTHY, first, later(HEALTHY, 4), replace(later(HEALTHY, 6), **gone)).key is Key.HEALTHY
+    assert (
+        verdict(HEALTHY, first, later(HEALTHY, 4), replace(later(HEALTHY, 6), **gone)).key
+        is VerdictKey.HEALTHY
+    )
 
 
 def test_rows_that_wait_while_kafka_failed_to_answer_once_are_no_dead_sink() -> None:
     *steps, last = growing(20)
-    assert verdict(*steps, replace(last, kafka=KAFKA_GONE)).key is not Key.SINK_NOT_ACKING
+    assert verdict(*steps, replace(last, kafka=KAFKA_GONE)).key is not VerdictKey.SINK_NOT_ACKING
 
 
 def test_what_was_never_seen_is_believed_to_be_away_at_once() -> None:
-    assert verdict(replace(HEALTHY, kafka=KAFKA_GONE)).key is Key.KAFKA_UNREACHABLE
+    assert verdict(replace(HEALTHY, kafka=KAFKA_GONE)).key is VerdictKey.KAFKA_UNREACHABLE
 
 
 def test_a_watch_that_looks_once_an_hour_says_at_once_what_it_does_not_find() -> None:
-    assert verdict(HEALTHY, replace(later(HEALTHY, 3600), kafka=KAFKA_GONE)).key is Key.KAFKA_UNREACHABLE
+    assert (
+        verdict(HEALTHY, replace(later(HEALTHY, 3600), kafka=KAFKA_GONE)).key is VerdictKey.KAFKA_UNREACHABLE
+    )
 
 
 def test_a_refusal_is_an_answer_and_needs_no_second_look() -> None:
     refused = replace(later(HEALTHY, 2), kafka=replace(KAFKA_GONE, refused=True))
-    assert verdict(HEALTHY, refused).key is Key.KAFKA_UNREACHABLE
+    assert verdict(HEALTHY, refused).key is VerdictKey.KAFKA_UNREACHABLE
 
 
 class _Samples(Sampler):
@@ -89,7 +97,7 @@ def test_status_looks_again_at_what_has_just_failed(
     with _Samples(*samples) as sampler:
         answer = look(sampler, Thresholds(), interval_seconds=2.0, history_file=file, sleep=waits.append)
     assert waits == slept
-    assert answer.verdict.key is Key.KAFKA_UNREACHABLE
+    assert answer.verdict.key is VerdictKey.KAFKA_UNREACHABLE
 
 
 # --- a few seconds of history ------------------------------------------------------------------

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from outbox_pipeline.errors import Failed
-from outbox_pipeline.watch.chore import FIRST_SECONDS, Chores, repeat
+from outbox_pipeline.watch.scheduled import FIRST_SECONDS, ScheduledRuns, repeat
 
 
 def done(
     *outcomes: Callable[[], object], every_seconds: float = 3600.0
-) -> tuple[Chores, list[str], list[float]]:
+) -> tuple[ScheduledRuns, list[str], list[float]]:
     """Let each outcome happen at one time, then stop."""
     said: list[str] = []
     waits: list[float] = []
-    chores, left = Chores(), list(outcomes)
+    chores, left = ScheduledRuns(), list(outcomes)
     repeat(
         lambda: left.pop(0)(),
         "tidy",
@@ -57,4 +57,4 @@ def test_a_failure_of_any_kind_is_a_line_and_a_number_and_the_next_time_comes() 
 
 
 def test_nothing_is_done_after_the_end() -> None:
-    assert done()[0] == Chores()
+    assert done()[0] == ScheduledRuns()

@@ -16,11 +16,11 @@ from outbox_connectors import loading
 from outbox_pipeline.watch import alerting
 from outbox_pipeline.watch.assess import verdict_of
 from outbox_pipeline.watch.facts import facts_of
-from outbox_pipeline.watch.look import Answer
-from outbox_pipeline.watch.metrics import Counts, exposition
+from outbox_pipeline.watch.metrics import WatchCounts, exposition
+from outbox_pipeline.watch.one_shot import Assessment
 from outbox_pipeline.watch.sample import Sample
 from outbox_pipeline.watch.thresholds import Thresholds
-from outbox_pipeline.watch.verdict import Key, Unseen
+from outbox_pipeline.watch.verdict import Unseen, VerdictKey
 from watch_samples import HEALTHY, MIB, history_of, later, with_postgres, with_server, with_slot
 
 ROOT = Path(__file__).parents[3]
@@ -33,25 +33,25 @@ needs_promtool = pytest.mark.skipif(
 )
 
 
-def answer_of(*samples: Sample) -> Answer:
+def answer_of(*samples: Sample) -> Assessment:
     *past, present = samples
     facts = facts_of(history_of(past), present, Thresholds())
-    return Answer(facts, verdict_of(facts))
+    return Assessment(facts, verdict_of(facts))
 
 
-def seen() -> Answer:
+def seen() -> Assessment:
     sample = replace(HEALTHY, disk_free_bytes=10**12, canary_seconds=0.025)
     return answer_of(*(later(sample, second, wal=second * MIB) for second in range(0, 60, 10)))
 
 
-def series(answer: Answer | None) -> dict[str, float]:
-    lines = exposition(answer, Counts(samples=3)).decode().splitlines()
+def series(answer: Assessment | None) -> dict[str, float]:
+    lines = exposition(answer, WatchCounts(samples=3)).decode().splitlines()
     return {
         line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")
     }
 
 
-def names(answer: Answer | None) -> set[str]:
+def names(answer: Assessment | None) -> set[str]:
     return {name.partition("{")[0] for name in series(answer)}
 
 
@@ -64,7 +64,7 @@ def rules(file: str) -> dict[str, str]:
 def test_one_verdict_at_a_time() -> None:
     found = series(seen())
     verdicts = {name: value for name, value in found.items() if name.startswith("outbox_verdict{")}
-    assert len(verdicts) == len(Key)
+    assert len(verdicts) == len(VerdictKey)
     assert sum(verdicts.values()) == 1
     assert found['outbox_verdict{key="catching_up",pipeline="shop"}'] == 1
 
@@ -101,10 +101,10 @@ def test_before_the_first_sample_there_is_something_to_scrape() -> None:
 
 def test_a_scrape_is_quick() -> None:
     answer = seen()
-    exposition(answer, Counts())
+    exposition(answer, WatchCounts())
     began = time.thread_time()  # another program's turn is no time of ours
     for _ in range(20):
-        exposition(answer, Counts())
+        exposition(answer, WatchCounts())
     assert (time.thread_time() - began) / 20 < 0.05  # 10 ms on a quiet machine
 
 
@@ -151,8 +151,8 @@ def test_every_rule_has_a_test_that_fires_keeps_quiet_and_vanishes_and_a_runbook
 
 def test_every_key_has_an_alert_or_is_fine() -> None:
     watched = {word for expr in rules(alerting.OWN).values() for word in re.findall(r"[a-z_]+", expr)}
-    silent = {Key.HEALTHY, Key.IDLE, Key.CATCHING_UP}
-    assert {key.value for key in Key} - watched == {key.value for key in silent}
+    silent = {VerdictKey.HEALTHY, VerdictKey.IDLE, VerdictKey.CATCHING_UP}
+    assert {key.value for key in VerdictKey} - watched == {key.value for key in silent}
 
 
 @needs_promtool
@@ -169,7 +169,7 @@ def test_promtool_agrees_with_the_rules(file: str) -> None:
 def test_promtool_agrees_with_the_metrics() -> None:
     done = subprocess.run(
         [str(PROMTOOL), "check", "metrics"],
-        input=exposition(seen(), Counts()),
+        input=exposition(seen(), WatchCounts()),
         capture_output=True,
         check=False,
     )

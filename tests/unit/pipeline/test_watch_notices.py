@@ -13,8 +13,8 @@ import pytest
 
 from outbox_pipeline.errors import Failed, UsageError
 from outbox_pipeline.watch import notify
-from outbox_pipeline.watch.notify import Notice, Telling, decide
-from outbox_pipeline.watch.verdict import Key, Unseen, Verdict
+from outbox_pipeline.watch.notify import Notice, NotificationState, decide
+from outbox_pipeline.watch.verdict import Unseen, Verdict, VerdictKey
 from watch_samples import HEALTHY, verdict, with_connect, with_postgres, with_slot
 
 FINE = verdict(HEALTHY)
@@ -26,7 +26,7 @@ MISSING = verdict(with_postgres(HEALTHY, slots=(), senders=()))
 
 def told(*steps: tuple[float, Verdict], repeat: float = 3600.0) -> list[tuple[float, str, bool]]:
     """Every message of a course of verdicts: when, what, whether it is a repetition."""
-    telling, said = Telling(), []
+    telling, said = NotificationState(), []
     for at, now in steps:
         telling, notice = decide(telling, at, now, repeat_seconds=repeat)
         if notice is not None:
@@ -80,12 +80,12 @@ def test_getting_worse_is_told_at_once() -> None:
 
 
 def test_kinds_of_fine_do_not_alternate() -> None:
-    idle = replace(FINE, key=Key.IDLE)
+    idle = replace(FINE, key=VerdictKey.IDLE)
     assert told(*((20.0 * n, idle if n % 2 else FINE) for n in range(20))) == []
 
 
 def test_the_text_has_cause_and_next_step() -> None:
-    text = notify.text(Notice(STOPPED, Key.HEALTHY, False), "shop")
+    text = notify.text(Notice(STOPPED, VerdictKey.HEALTHY, False), "shop")
     assert text.startswith("[warning] pipeline shop: connector_stopped: ")
     assert "outboxctl connectors resume" in text
 
@@ -93,7 +93,7 @@ def test_the_text_has_cause_and_next_step() -> None:
 def test_a_command_gets_the_document(tmp_path: Path) -> None:
     file = tmp_path / "got.json"
     notify.run_command(
-        f"cat > {file}", notify.document(Notice(LOST, Key.HEALTHY, False), {"verdict": "slot_lost"})
+        f"cat > {file}", notify.document(Notice(LOST, VerdictKey.HEALTHY, False), {"verdict": "slot_lost"})
     )
     assert json.loads(file.read_text()) == {"event": "change", "before": "healthy", "verdict": "slot_lost"}
 

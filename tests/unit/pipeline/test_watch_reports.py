@@ -9,7 +9,7 @@ import pytest
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.sample import Sample
-from outbox_pipeline.watch.verdict import Key
+from outbox_pipeline.watch.verdict import VerdictKey
 from watch_samples import (
     HEALTHY,
     MIB,
@@ -101,27 +101,29 @@ def orphan_on_the_demoted_node() -> list[Sample]:
 @pytest.mark.parametrize(
     ("report", "key", "severity"),
     [
-        (idle_outbox_in_stage, Key.HEARTBEAT_MISSING, Severity.WARNING),
-        (idle_tables_and_no_cap, Key.HEARTBEAT_MISSING, Severity.WARNING),
-        (idle_managed_server, Key.HEARTBEAT_MISSING, Severity.WARNING),
-        (many_quiet_streams, Key.HEARTBEAT_MISSING, Severity.WARNING),
-        (restart_lsn_stands_still, Key.PINNED_BY_TRANSACTION, Severity.CRITICAL),
-        (catalog_held_for_weeks, Key.CATALOG_XMIN_OLD, Severity.CRITICAL),
-        (standby_feedback_bloats_the_table, Key.OUTBOX_NOT_VACUUMABLE, Severity.WARNING),
-        (replicas_that_cannot_connect, Key.CONSUMER_DOWN, Severity.CRITICAL),
-        (lost_and_nobody_notices, Key.SLOT_LOST, Severity.CRITICAL),
-        (orphan_on_the_demoted_node, Key.FAILOVER_NOT_READY, Severity.WARNING),
+        (idle_outbox_in_stage, VerdictKey.HEARTBEAT_MISSING, Severity.WARNING),
+        (idle_tables_and_no_cap, VerdictKey.HEARTBEAT_MISSING, Severity.WARNING),
+        (idle_managed_server, VerdictKey.HEARTBEAT_MISSING, Severity.WARNING),
+        (many_quiet_streams, VerdictKey.HEARTBEAT_MISSING, Severity.WARNING),
+        (restart_lsn_stands_still, VerdictKey.PINNED_BY_TRANSACTION, Severity.CRITICAL),
+        (catalog_held_for_weeks, VerdictKey.CATALOG_XMIN_OLD, Severity.CRITICAL),
+        (standby_feedback_bloats_the_table, VerdictKey.OUTBOX_NOT_VACUUMABLE, Severity.WARNING),
+        (replicas_that_cannot_connect, VerdictKey.CONSUMER_DOWN, Severity.CRITICAL),
+        (lost_and_nobody_notices, VerdictKey.SLOT_LOST, Severity.CRITICAL),
+        (orphan_on_the_demoted_node, VerdictKey.FAILOVER_NOT_READY, Severity.WARNING),
     ],
     ids=lambda value: value.__name__ if callable(value) else str(value),
 )
-def test_a_report_gets_its_cause(report: Callable[[], list[Sample]], key: Key, severity: Severity) -> None:
+def test_a_report_gets_its_cause(
+    report: Callable[[], list[Sample]], key: VerdictKey, severity: Severity
+) -> None:
     answer = verdict(*report())
     assert (answer.key, answer.severity) == (key, severity), answer.cause
 
 
 def test_an_idle_slot_without_cap_shows_both() -> None:
     answer = verdict(*idle_tables_and_no_cap())
-    assert Key.WAL_UNBOUNDED in {finding.key for finding in answer.findings}
+    assert VerdictKey.WAL_UNBOUNDED in {finding.key for finding in answer.findings}
 
 
 def test_no_cap_still_has_an_end() -> None:

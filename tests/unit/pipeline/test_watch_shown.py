@@ -15,23 +15,23 @@ import pytest
 from rich.console import Console
 
 from outbox_pipeline.errors import Failed, UsageError
-from outbox_pipeline.watch import document, page, road, view, words
+from outbox_pipeline.watch import document, formatting, page, stages, view
 from outbox_pipeline.watch.assess import verdict_of
 from outbox_pipeline.watch.facts import facts_of
-from outbox_pipeline.watch.keeper import Keeper
-from outbox_pipeline.watch.look import Answer
-from outbox_pipeline.watch.pulse import Pulse
+from outbox_pipeline.watch.latency import LatencyProbe
+from outbox_pipeline.watch.long_running import Keeper
+from outbox_pipeline.watch.one_shot import Assessment
 from outbox_pipeline.watch.sample import GroupSample, KafkaSample, Sample
-from outbox_pipeline.watch.serve import Server, Site, address
+from outbox_pipeline.watch.serve import StatusPages, StatusServer, address
 from outbox_pipeline.watch.thresholds import Thresholds
-from outbox_pipeline.watch.verdict import Key, Unseen
+from outbox_pipeline.watch.verdict import Unseen, VerdictKey
 from watch_samples import HEALTHY, MIB, NAMES, history_of, later, with_connect, with_slot
 
 
-def answer_of(*samples: Sample) -> Answer:
+def answer_of(*samples: Sample) -> Assessment:
     *past, present = samples
     facts = facts_of(history_of(past), present, Thresholds())
-    return Answer(facts, verdict_of(facts))
+    return Assessment(facts, verdict_of(facts))
 
 
 STEPS = [later(replace(HEALTHY, disk_free_bytes=10**11), s, wal=s * MIB) for s in range(0, 60, 5)]
@@ -57,7 +57,7 @@ ANSWERS = [SEEN, BLIND, WRONG]
     ],
 )
 def test_durations(seconds: float, said: str) -> None:
-    assert words.duration(seconds) == said
+    assert formatting.duration(seconds) == said
 
 
 @pytest.mark.parametrize(
@@ -65,16 +65,16 @@ def test_durations(seconds: float, said: str) -> None:
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 kB"), (-2 * MIB, "-2.0 MB"), (5 * 2**40, "5.0 TB")],
 )
 def test_sizes(count: float, said: str) -> None:
-    assert words.size(count) == said
+    assert formatting.size(count) == said
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_the_road_is_a_tree_in_the_order_of_an_event(answer: Answer) -> None:
-    kinds = [line.lstrip("│├└ ").split()[0] for line in road.lines(answer.facts)]
+def test_the_road_is_a_tree_in_the_order_of_an_event(answer: Assessment) -> None:
+    kinds = [line.lstrip("│├└ ").split()[0] for line in stages.lines(answer.facts)]
     assert kinds == sorted(kinds, key=["table", "slot", "connector", "topic", "group"].index)
 
 
-def _far_side() -> Answer:
+def _far_side() -> Assessment:
     """Two groups read the first topic, one of them the second as well; a third has read nothing yet."""
     first, second = ("a.order", 0), ("b.customer", 0)
     groups = (
@@ -87,7 +87,7 @@ def _far_side() -> Answer:
 
 
 def test_a_group_stands_below_each_topic_it_reads_with_its_lag_there() -> None:
-    drawn = [" ".join(line.split()) for line in road.lines(_far_side().facts)][3:]
+    drawn = [" ".join(line.split()) for line in stages.lines(_far_side().facts)][3:]
     assert [line.split(" ", 4)[:4] if line[0] == "│" else line.split(" ", 3)[:3] for line in drawn] == [
         ["├", "topic", "a.order"],
         ["│", "├", "group", "billing"],
@@ -102,19 +102,19 @@ def test_a_group_stands_below_each_topic_it_reads_with_its_lag_there() -> None:
 
 @pytest.mark.parametrize("answer", [*ANSWERS, _far_side()])
 @pytest.mark.parametrize("width", [40, 80])
-def test_the_road_fits_the_terminal_and_says_everything(answer: Answer, width: int) -> None:
-    wide, narrow = road.lines(answer.facts), road.lines(answer.facts, width)
+def test_the_road_fits_the_terminal_and_says_everything(answer: Assessment, width: int) -> None:
+    wide, narrow = stages.lines(answer.facts), stages.lines(answer.facts, width)
     assert all(len(line) <= width for line in narrow)
     said = " ".join(line.strip("│├└ ") for line in narrow)
-    for station in road.tree(answer.facts):
+    for station in stages.tree(answer.facts):
         for words_said in (station.name, station.state, station.numbers):
             assert words_said in said
-    assert road.lines(answer.facts, 400) == wide
+    assert stages.lines(answer.facts, 400) == wide
 
 
 def test_a_name_wider_than_the_terminal_keeps_its_ends() -> None:
     named = replace(HEALTHY, names=replace(NAMES, connector="orders_of_the_western_region_outbox_2"))
-    drawn = road.lines(answer_of(named).facts, 40)
+    drawn = stages.lines(answer_of(named).facts, 40)
     assert any("connector orders…" in line and line.endswith("_outbox_2") for line in drawn)
     assert all(len(line) <= 40 for line in drawn)
 
@@ -138,7 +138,7 @@ def test_the_document_has_the_promised_fields() -> None:
 
 @pytest.mark.parametrize("answer", ANSWERS)
 @pytest.mark.parametrize("width", [40, 80, 160])
-def test_the_terminal_view_fits(answer: Answer, width: int) -> None:
+def test_the_terminal_view_fits(answer: Assessment, width: int) -> None:
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
     console.print(view.screen(answer, (), width))
     assert isinstance(console.file, io.StringIO)
@@ -169,7 +169,7 @@ class _Checker(HTMLParser):
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_the_page_fetches_nothing_from_elsewhere(answer: Answer) -> None:
+def test_the_page_fetches_nothing_from_elsewhere(answer: Assessment) -> None:
     checker = _Checker()
     text = page.page(answer, ())
     checker.feed(text)
@@ -188,7 +188,7 @@ def test_names_cannot_break_the_page() -> None:
 
 def test_every_verdict_has_its_place_in_the_picture() -> None:
     placed = set().union(*page._PLACES.values())
-    assert placed == set(Key) - {Key.HEALTHY, Key.IDLE}
+    assert placed == set(VerdictKey) - {VerdictKey.HEALTHY, VerdictKey.IDLE}
 
 
 def fetch(url: str) -> tuple[int, str]:
@@ -203,7 +203,7 @@ def fetch(url: str) -> tuple[int, str]:
 def test_the_site_answers_every_path() -> None:
     samples = iter(STEPS)
     keeper = Keeper(lambda: next(samples), Thresholds())
-    with Server(Site(keeper, lambda: keeper.counts, 10.0), "127.0.0.1", 0) as server:
+    with StatusServer(StatusPages(keeper, lambda: keeper.counts, 10.0), "127.0.0.1", 0) as server:
         assert fetch(f"{server.url}readyz")[0] == 503
         assert fetch(f"{server.url}status.json")[0] == 503
         assert fetch(f"{server.url}healthz")[0] == 200  # starting is not stuck
@@ -220,7 +220,7 @@ def test_a_stuck_watch_is_not_healthy() -> None:
     now = [0.0]
     keeper = Keeper(lambda: HEALTHY, Thresholds(), clock=lambda: now[0])
     keeper.step()
-    site = Site(keeper, lambda: keeper.counts, 10.0)
+    site = StatusPages(keeper, lambda: keeper.counts, 10.0)
     assert site.reply("/healthz").status == 200
     now[0] = 11.0
     assert site.reply("/healthz").status == 503
@@ -232,7 +232,9 @@ def test_a_port_that_is_taken_is_one_line() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(Failed, match="cannot listen"):
-            Server(Site(keeper, lambda: keeper.counts, 10.0), "127.0.0.1", taken.getsockname()[1])
+            StatusServer(
+                StatusPages(keeper, lambda: keeper.counts, 10.0), "127.0.0.1", taken.getsockname()[1]
+            )
 
 
 @pytest.mark.parametrize("text", ["9187", "host:", "host:x", "host:70000"])
@@ -259,7 +261,7 @@ def test_a_keeper_counts_changes_and_keeps_few() -> None:
 
 def test_a_tick_that_arrives_is_timed() -> None:
     now = [100.0]
-    pulse = Pulse("shop.message", clock=lambda: now[0])
+    pulse = LatencyProbe("shop.message", clock=lambda: now[0])
     assert pulse.seconds(30) is None
     pulse.sent("0/10")
     now[0] = 100.25

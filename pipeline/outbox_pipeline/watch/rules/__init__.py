@@ -1,4 +1,4 @@
-"""One function per thing that can be wrong: `Facts` in, a `Finding` or None out, nothing else."""
+"""One function per thing that can be wrong: `Facts` in, a `WatchFinding` or None out, nothing else."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TypeAlias
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts
-from outbox_pipeline.watch.verdict import Finding, rank
-from outbox_pipeline.watch.words import duration, size, span
+from outbox_pipeline.watch.formatting import duration, size, span
+from outbox_pipeline.watch.verdict import WatchFinding, rank
 
 # Stops the connector first: nothing may consume while slot and offset are rebuilt.
 RECOVER = "outboxctl recover  # with --dry-run it only says what it would do"
 
 FAR_SECONDS = 90 * 86_400.0  # an end that is further away is no news
 
-Rule: TypeAlias = Callable[[Facts], Finding | None]
+Rule: TypeAlias = Callable[[Facts], WatchFinding | None]
 
 
 def urgency(facts: Facts, base: Severity, standing: float = 0.0) -> Severity:

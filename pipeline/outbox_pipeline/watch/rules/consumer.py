@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 from outbox_connectors.findings import Severity
+from outbox_pipeline.connect import too_large_message
+from outbox_pipeline.servers.slot_holder import DEBEZIUM, Process, Whose, whose
 from outbox_pipeline.watch.facts import Facts, standing_since
-from outbox_pipeline.watch.rules import psql, time_left, urgency, waiting
+from outbox_pipeline.watch.formatting import count, duration, size
+from outbox_pipeline.watch.rules import RECOVER, psql, time_left, urgency, waiting
 from outbox_pipeline.watch.rules.server import still_delivers
 from outbox_pipeline.watch.sample import ConnectSample, PostgresSample, Sender
-from outbox_pipeline.watch.verdict import Finding, Key
-from outbox_pipeline.watch.words import count, duration, size
-
-DEBEZIUM = "Debezium"  # application_name of its sessions: "Debezium Streaming" and the like
+from outbox_pipeline.watch.verdict import VerdictKey, WatchFinding
 
 
 def down_seconds(facts: Facts) -> float:
@@ -24,33 +24,105 @@ def down_seconds(facts: Facts) -> float:
     return max(watched, facts.slot.inactive_seconds or 0.0)
 
 
-def slot_taken(facts: Facts) -> Finding | None:
+def slot_taken(facts: Facts) -> WatchFinding | None:
     """Another process holds the slot, so the connector cannot."""
     sender, slot, names = facts.sender, facts.slot, facts.names
     if slot is None or sender is None or facts.is_copy:  # a copy is held by the slot sync worker
         return None
-    if not _foreign(sender, names.connector_user):
+    process, running = _process(sender), _runs(facts.connect)
+    found = holder(facts)
+    if found is Whose.CONNECTOR or (found is Whose.UNKNOWN and running and _debezium(sender)):
         return None
-    who = f"process {sender.pid}" + (f" of user {sender.user}" if sender.user else "")
-    who += f", application {sender.application!r}" if sender.application else ""
-    who += f", from {sender.client}" if sender.client else ""
-    return Finding(
-        Key.SLOT_TAKEN,
+    evidence = {
+        "pid": sender.pid,
+        "user": sender.user,
+        "application": sender.application,
+        "client": sender.client,
+        "whose": found.value,
+    }
+    if found is Whose.UNKNOWN and _debezium(sender):
+        return WatchFinding(
+            VerdictKey.SLOT_TAKEN,
+            Severity.WARNING,
+            f"slot {slot.name} is held by {process}; whether that is connector {names.connector} cannot be "
+            "seen",
+            f"{psql(process.look)}  # compare it with database.user and the worker of the connector",
+            evidence,
+        )
+    return WatchFinding(
+        VerdictKey.SLOT_TAKEN,
         Severity.CRITICAL,
-        f"slot {slot.name} is held by {who}; the connector cannot use it, and what that process confirms "
+        f"slot {slot.name} is held by {process}; the connector cannot use it, and what that process confirms "
         "never reaches Kafka",
-        psql(f"SELECT pg_terminate_backend({sender.pid})"),
-        {"pid": sender.pid, "user": sender.user, "application": sender.application, "client": sender.client},
+        psql(f"SELECT pg_terminate_backend({sender.pid})")
+        if found is Whose.OTHER and not _debezium(sender)
+        else f"{psql(process.look)}  # find out who runs it, and stop it there",
+        evidence,
     )
 
 
-def _foreign(sender: Sender, user: str) -> bool:
-    if sender.application:
-        return not sender.application.startswith(DEBEZIUM) or (sender.user not in (None, user))
-    return sender.backend_type not in (None, "walsender")
+def holder(facts: Facts) -> Whose:
+    """Tell whose process holds the slot, from what the live connector logs in as."""
+    sender, connect = facts.sender, facts.connect
+    if sender is None:
+        return Whose.UNKNOWN
+    if not sender.application and sender.backend_type not in (None, "walsender"):
+        return Whose.UNKNOWN
+    return whose(
+        _process(sender),
+        connect.config if connect else None,
+        expected_user=facts.names.connector_user,
+        worker=connect.tasks[0].worker if connect and connect.tasks else "",
+        running=_runs(connect),
+    )
 
 
-def task_failed(facts: Facts) -> Finding | None:
+def unknown_holder(facts: Facts) -> str:
+    """Say what to find out where a Debezium holds the slot and nobody can see whether it is the connector."""
+    sender = facts.sender
+    if sender is None or facts.is_copy or not _debezium(sender) or holder(facts) is not Whose.UNKNOWN:
+        return ""
+    if not _runs(facts.connect):
+        return ""  # a finding says it
+    return (
+        f"slot {facts.names.slot} is read by {_process(sender)}: whether that is connector "
+        f"{facts.names.connector} cannot be seen; compare the user with the one that its database.user "
+        "stands for"
+    )
+
+
+def _process(sender: Sender) -> Process:
+    return Process(sender.pid, sender.user, sender.application, sender.client)
+
+
+def _debezium(sender: Sender) -> bool:
+    return bool(sender.application) and str(sender.application).startswith(DEBEZIUM)
+
+
+def _runs(connect: ConnectSample | None) -> bool:
+    return connect is not None and any(task.state == "RUNNING" for task in connect.tasks)
+
+
+def message_too_large(facts: Facts) -> WatchFinding | None:
+    """The task failed over something that no record, or no memory, can hold; it does so at every start."""
+    connect, names = facts.connect, facts.names
+    if connect is None:
+        return None
+    traces = [task.trace_line for task in connect.tasks if task.state == "FAILED"]
+    trace = next((line for line in traces if too_large_message.is_sign(line)), None)
+    if trace is None:
+        return None
+    return WatchFinding(
+        VerdictKey.MESSAGE_TOO_LARGE,
+        Severity.CRITICAL,
+        f"connector {names.connector} has met something too large, a logical message or a row, and meets it "
+        f"again at every start: {trace}{waiting(facts)}{time_left(facts)}",
+        RECOVER,
+        {"connector_state": connect.state, "tasks": [task.state for task in connect.tasks]},
+    )
+
+
+def task_failed(facts: Facts) -> WatchFinding | None:
     """The connector or its task has FAILED and stays so until somebody acts."""
     connect, names = facts.connect, facts.names
     if connect is None:
@@ -60,8 +132,8 @@ def task_failed(facts: Facts) -> Finding | None:
         return None
     what = f"task {failed[0].id} of connector {names.connector}" if failed else f"connector {names.connector}"
     trace = (failed[0].trace_line if failed else connect.trace_line) or "Connect gives no reason"
-    return Finding(
-        Key.TASK_FAILED,
+    return WatchFinding(
+        VerdictKey.TASK_FAILED,
         Severity.CRITICAL,
         f"{what} has failed: {trace}{waiting(facts)}{time_left(facts)}",
         "outboxctl connectors restart --failed",
@@ -69,21 +141,21 @@ def task_failed(facts: Facts) -> Finding | None:
     )
 
 
-def connector_stopped(facts: Facts) -> Finding | None:
+def connector_stopped(facts: Facts) -> WatchFinding | None:
     """Somebody stopped the connector: its slot is free and keeps WAL."""
-    return _on_purpose(facts, "STOPPED", Key.CONNECTOR_STOPPED, "is stopped")
+    return _on_purpose(facts, "STOPPED", VerdictKey.CONNECTOR_STOPPED, "is stopped")
 
 
-def connector_paused(facts: Facts) -> Finding | None:
+def connector_paused(facts: Facts) -> WatchFinding | None:
     """Somebody paused the connector: it holds its slot, delivers nothing, and WAL piles up."""
-    return _on_purpose(facts, "PAUSED", Key.CONNECTOR_PAUSED, "is paused (it still holds its slot)")
+    return _on_purpose(facts, "PAUSED", VerdictKey.CONNECTOR_PAUSED, "is paused (it still holds its slot)")
 
 
-def _on_purpose(facts: Facts, state: str, key: Key, words: str) -> Finding | None:
+def _on_purpose(facts: Facts, state: str, key: VerdictKey, words: str) -> WatchFinding | None:
     connect = facts.connect
     if connect is None or connect.state != state:
         return None
-    return Finding(
+    return WatchFinding(
         key,
         urgency(facts, Severity.WARNING),
         f"connector {facts.names.connector} {words}{waiting(facts)}{time_left(facts)}",
@@ -92,7 +164,7 @@ def _on_purpose(facts: Facts, state: str, key: Key, words: str) -> Finding | Non
     )
 
 
-def consumer_frozen(facts: Facts) -> Finding | None:
+def consumer_frozen(facts: Facts) -> WatchFinding | None:
     """The consumer holds the slot but has fallen silent: its process or the network stands still."""
     slot, sender, postgres = facts.slot, facts.sender, facts.postgres
     if slot is None or sender is None or postgres is None or sender.reply_at is None:
@@ -105,8 +177,8 @@ def consumer_frozen(facts: Facts) -> Finding | None:
     ending = (
         f"; the server ends the connection after wal_sender_timeout ({duration(timeout)})" if timeout else ""
     )
-    return Finding(
-        Key.CONSUMER_FROZEN,
+    return WatchFinding(
+        VerdictKey.CONSUMER_FROZEN,
         urgency(facts, Severity.WARNING, silent),
         f"the consumer of slot {slot.name} (process {sender.pid}, {sender.application or 'unknown'}, "
         f"from {sender.client or 'this host'}) has not answered for {duration(silent)}: its process "
@@ -139,7 +211,7 @@ def silent_seconds(facts: Facts, postgres: PostgresSample) -> float:
     return watched if impossible else max(watched, present.reply_age)
 
 
-def decode_loop(facts: Facts) -> Finding | None:
+def decode_loop(facts: Facts) -> WatchFinding | None:
     """The same transaction is decoded and spilled again and again: the session ends before it is through.
 
     Spill counters count every decoding anew (measured on 14 and 18), so growing spill beside an
@@ -158,8 +230,8 @@ def decode_loop(facts: Facts) -> Finding | None:
         return None
     spilled = (points[-1].spill_bytes or 0) - (points[0].spill_bytes or 0)
     standing = facts.sample.at - points[0].at
-    return Finding(
-        Key.DECODE_LOOP,
+    return WatchFinding(
+        VerdictKey.DECODE_LOOP,
         urgency(facts, Severity.WARNING, standing),
         f"slot {slot.name} decodes the same WAL again and again: {size(spilled)} spilled to disk in "
         f"{rounds} rounds "
@@ -170,7 +242,7 @@ def decode_loop(facts: Facts) -> Finding | None:
     )
 
 
-def connect_unreachable(facts: Facts) -> Finding | None:
+def connect_unreachable(facts: Facts) -> WatchFinding | None:
     """Kafka Connect does not answer; if the slot is free as well, that is why."""
     unseen = facts.unreachable("connect")
     if unseen is None:
@@ -180,8 +252,8 @@ def connect_unreachable(facts: Facts) -> Finding | None:
     effect = (
         "the slot is still in use" if flowing else f"nobody uses the slot{waiting(facts)}{time_left(facts)}"
     )
-    return Finding(
-        Key.CONNECT_UNREACHABLE,
+    return WatchFinding(
+        VerdictKey.CONNECT_UNREACHABLE,
         urgency(facts, Severity.WARNING, down),
         f"{unseen.reason}; {effect}",
         unseen.remedy or "outboxctl connectors status",
@@ -189,7 +261,7 @@ def connect_unreachable(facts: Facts) -> Finding | None:
     )
 
 
-def consumer_down(facts: Facts) -> Finding | None:
+def consumer_down(facts: Facts) -> WatchFinding | None:
     """Nobody uses the slot."""
     slot, connect = facts.slot, facts.connect
     if slot is None or slot.active or slot.lost or facts.is_copy:
@@ -200,8 +272,8 @@ def consumer_down(facts: Facts) -> Finding | None:
     if len(pids) >= facts.thresholds.flapping:
         why = f"it connects and disconnects again and again ({count(len(pids), 'session')} seen); {why}"
     seconds = f" for {duration(down)}" if down >= 1 else ""
-    return Finding(
-        Key.CONSUMER_DOWN,
+    return WatchFinding(
+        VerdictKey.CONSUMER_DOWN,
         urgency(facts, Severity.WARNING, down),
         f"nobody has used slot {slot.name}{seconds}: {why}{waiting(facts)}{time_left(facts)}",
         step,
@@ -221,7 +293,7 @@ def _why_down(connect: ConnectSample | None, name: str) -> tuple[str, str]:
     )
 
 
-def sink_not_acking(facts: Facts) -> Finding | None:
+def sink_not_acking(facts: Facts) -> WatchFinding | None:
     """The consumer answers and receives, but confirms nothing: what stands behind it does not take events."""
     slot, sender = facts.slot, facts.sender
     if slot is None or not slot.active or facts.unconfirmed is None or silent(facts):
@@ -237,8 +309,8 @@ def sink_not_acking(facts: Facts) -> Finding | None:
         return None
     reason = kafka.reason if kafka is not None and unreachable else _why_not_taken(facts)
     rows = f" and {count(facts.inserted_since, 'row')} written since" if facts.inserted_since else ""
-    return Finding(
-        Key.SINK_NOT_ACKING,
+    return WatchFinding(
+        VerdictKey.SINK_NOT_ACKING,
         urgency(facts, Severity.WARNING, standing),
         f"the connector reads slot {slot.name} but has confirmed nothing for {duration(standing)}{rows}: "
         f"{reason}{waiting(facts)}{time_left(facts)}",
@@ -278,7 +350,7 @@ def ticking(facts: Facts) -> bool:
     return bool(facts.postgres and facts.postgres.tickers)
 
 
-def pinned_by_transaction(facts: Facts) -> Finding | None:
+def pinned_by_transaction(facts: Facts) -> WatchFinding | None:
     """The consumer is at the head, yet WAL piles up: an open transaction that has written pins restart_lsn.
 
     Anywhere on the server, prepared ones included (measured on 13 to 18). Restarting the connector
@@ -302,8 +374,8 @@ def pinned_by_transaction(facts: Facts) -> Finding | None:
         step = psql(f"ROLLBACK PREPARED '{oldest.gid}'", oldest.database or "")
     else:
         step = psql(f"SELECT pg_terminate_backend({oldest.pid})")
-    return Finding(
-        Key.PINNED_BY_TRANSACTION,
+    return WatchFinding(
+        VerdictKey.PINNED_BY_TRANSACTION,
         urgency(facts, Severity.WARNING),
         f"{oldest.title}{age} keeps {size(gap)} of WAL for slot {slot.name}; the consumer is not at fault "
         f"and restarting it will not help{time_left(facts)}",
@@ -319,7 +391,7 @@ def pinned_by_transaction(facts: Facts) -> Finding | None:
     )
 
 
-def heartbeat_missing(facts: Facts) -> Finding | None:
+def heartbeat_missing(facts: Facts) -> WatchFinding | None:
     """WAL grows, the outbox is quiet, and nothing gives the connector a position to confirm."""
     slot, sender = facts.slot, facts.sender
     if slot is None or not slot.active or facts.unconfirmed is None or silent(facts):
@@ -334,17 +406,19 @@ def heartbeat_missing(facts: Facts) -> Finding | None:
     if not (long_enough or unsent):
         return None
     who = f"no ticker ({facts.names.ticker}) is connected" if facts.names.ticker else "no heartbeat arrives"
-    return Finding(
-        Key.HEARTBEAT_MISSING,
+    if facts.sample.no_tick:
+        who = f"no tick is sent ({facts.sample.no_tick})"
+    return WatchFinding(
+        VerdictKey.HEARTBEAT_MISSING,
         urgency(facts, Severity.WARNING),
         f"other tables or databases write WAL while the outbox is quiet, and {who}, so slot {slot.name} "
         f"stands still{waiting(facts)}{time_left(facts)}; the next event frees it",
-        "outboxctl watch" if facts.names.ticker else "outboxctl doctor",
+        "outboxctl watch" if facts.names.ticker and not facts.sample.no_tick else "outboxctl doctor",
         {"still_seconds": facts.confirmed_still, "flush_lag": lag, "tickers": 0},
     )
 
 
-def catching_up(facts: Facts) -> Finding | None:
+def catching_up(facts: Facts) -> WatchFinding | None:
     """The consumer works through a backlog."""
     slot = facts.slot
     if slot is None or not slot.active or facts.undelivered is None:
@@ -355,8 +429,8 @@ def catching_up(facts: Facts) -> Finding | None:
         return None
     eta = catch_up_seconds(facts)
     when = f", done in {duration(eta)}" if eta is not None else ""
-    return Finding(
-        Key.CATCHING_UP,
+    return WatchFinding(
+        VerdictKey.CATCHING_UP,
         urgency(facts, Severity.OK),
         f"the connector works through a backlog of {size(facts.undelivered)} of WAL{when}",
         "",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts, GroupFacts
-from outbox_pipeline.watch.verdict import Finding, Key
-from outbox_pipeline.watch.words import count, duration
+from outbox_pipeline.watch.formatting import count, duration
+from outbox_pipeline.watch.verdict import VerdictKey, WatchFinding
 
 GONE = frozenset({"EMPTY", "DEAD", "UNKNOWN"})
 
 
-def group_stopped(facts: Facts) -> Finding | None:
+def group_stopped(facts: Facts) -> WatchFinding | None:
     """A group has records to read and no member, or members that commit nothing."""
     worst: tuple[GroupFacts, str] | None = None
     for group in facts.groups:
@@ -21,8 +21,8 @@ def group_stopped(facts: Facts) -> Finding | None:
         return None
     group, problem = worst
     age = f", the oldest {duration(group.lag_seconds)} old" if group.lag_seconds else ""
-    return Finding(
-        Key.GROUP_STOPPED,
+    return WatchFinding(
+        VerdictKey.GROUP_STOPPED,
         # A group that never ran may be one that is still to come.
         Severity.CRITICAL
         if group.still_seconds >= facts.thresholds.stalled_critical and group.group.committed
@@ -50,7 +50,7 @@ def _stopped(facts: Facts, group: GroupFacts) -> str:
     return ""
 
 
-def group_lagging(facts: Facts) -> Finding | None:
+def group_lagging(facts: Facts) -> WatchFinding | None:
     """A group reads, but slower than events arrive, or it is far behind."""
     limits = facts.thresholds
     behind = [
@@ -65,8 +65,8 @@ def group_lagging(facts: Facts) -> Finding | None:
     worst = max(behind, key=lambda group: group.lag)
     age = f", the oldest {duration(worst.lag_seconds)} old" if worst.lag_seconds is not None else ""
     trend = ", and it grows" if worst.growing else ""
-    return Finding(
-        Key.GROUP_LAGGING,
+    return WatchFinding(
+        VerdictKey.GROUP_LAGGING,
         Severity.WARNING,
         f"consumer group {worst.group.name} is {count(worst.lag, 'record')} behind{age}{trend}",
         "start more consumers (at most one a partition), or look at what each event costs",

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts
+from outbox_pipeline.watch.formatting import count, duration, number, size
 from outbox_pipeline.watch.rules import identifier, psql, quoted, since, table, time_left, urgency, waiting
 from outbox_pipeline.watch.sample import Holder, PostgresSample, Slot
-from outbox_pipeline.watch.verdict import Finding, Key, Unseen
-from outbox_pipeline.watch.words import count, duration, number, size
+from outbox_pipeline.watch.verdict import Unseen, VerdictKey, WatchFinding
 
 ACKNOWLEDGED_SECONDS = 5.0  # what Kafka took before it went may be confirmed this much later
 
 
-def postgres_unreachable(facts: Facts) -> Finding | None:
+def postgres_unreachable(facts: Facts) -> WatchFinding | None:
     """PostgreSQL was not seen, so nothing is known of the slot."""
     unseen = facts.sample.postgres
     if not isinstance(unseen, Unseen):
@@ -20,15 +20,15 @@ def postgres_unreachable(facts: Facts) -> Finding | None:
     seen = [p.at for p in facts.sample_past if p.wal is not None]
     blind = [p.at for p in facts.sample_past if not seen or p.at > seen[-1]]
     gone = facts.sample.at - blind[0] if blind else 0.0
-    return Finding(
-        Key.POSTGRES_UNREACHABLE,
+    return WatchFinding(
+        VerdictKey.POSTGRES_UNREACHABLE,
         Severity.CRITICAL if gone >= facts.thresholds.stuck else Severity.WARNING,
         f"{unseen.reason}{since(gone)}; nothing is known of the slot",
         unseen.remedy,
     )
 
 
-def kafka_unreachable(facts: Facts) -> Finding | None:
+def kafka_unreachable(facts: Facts) -> WatchFinding | None:
     """Kafka was not seen: delivery cannot be checked."""
     unseen = facts.unreachable("kafka")
     if unseen is None:
@@ -42,8 +42,8 @@ def kafka_unreachable(facts: Facts) -> Finding | None:
         effect = "Kafka Connect keeps its state there and cannot answer or deliver without it"
     else:
         effect = "nothing can be delivered"
-    return Finding(
-        Key.KAFKA_UNREACHABLE,
+    return WatchFinding(
+        VerdictKey.KAFKA_UNREACHABLE,
         urgency(facts, Severity.WARNING, gone),
         f"{unseen.reason}{since(gone)}; {effect}{waiting(facts)}{time_left(facts)}",
         unseen.remedy or "start the brokers; the connector goes on by itself",
@@ -56,15 +56,15 @@ def still_delivers(facts: Facts) -> bool:
     return facts.confirmed_still + ACKNOWLEDGED_SECONDS < facts.unseen_seconds("kafka")
 
 
-def wal_unbounded(facts: Facts) -> Finding | None:
+def wal_unbounded(facts: Facts) -> WatchFinding | None:
     """max_slot_wal_keep_size is not set: a slot that stands still fills the disk and stops the database."""
     postgres, slot = facts.postgres, facts.slot
     if postgres is None or slot is None or postgres.server.in_recovery or slot.lost:
         return None
     if postgres.server.settings.slot_cap_bytes is not None:
         return None
-    return Finding(
-        Key.WAL_UNBOUNDED,
+    return WatchFinding(
+        VerdictKey.WAL_UNBOUNDED,
         Severity.WARNING,
         "max_slot_wal_keep_size is -1: a slot that stands still keeps WAL until the disk is full and "
         "PostgreSQL "
@@ -75,7 +75,7 @@ def wal_unbounded(facts: Facts) -> Finding | None:
     )
 
 
-def unexplained_wal(facts: Facts) -> Finding | None:
+def unexplained_wal(facts: Facts) -> WatchFinding | None:
     """pg_wal is larger than slots and settings explain.
 
     So on a server that is idle but for non-transactional messages (no slot shows it, measured on
@@ -90,8 +90,8 @@ def unexplained_wal(facts: Facts) -> Finding | None:
     if found is None or excess < facts.thresholds.unexplained_bytes:
         return None
     failing = server.archive_failing
-    return Finding(
-        Key.UNEXPLAINED_WAL,
+    return WatchFinding(
+        VerdictKey.UNEXPLAINED_WAL,
         Severity.WARNING,
         f"pg_wal holds {size(found)}, {size(excess)} more than slots, wal_keep_size and max_wal_size "
         + (
@@ -118,7 +118,7 @@ def explained_bytes(postgres: PostgresSample) -> int:
     return max(kept + settings.max_wal_bytes, settings.max_wal_bytes) + 2 * settings.segment_bytes
 
 
-def outbox_not_vacuumable(facts: Facts) -> Finding | None:
+def outbox_not_vacuumable(facts: Facts) -> WatchFinding | None:
     """Dead rows pile up in the outbox because something on the server may still want to see them."""
     postgres, limits = facts.postgres, facts.thresholds
     if postgres is None or postgres.outbox is None or postgres.server.in_recovery:
@@ -132,8 +132,8 @@ def outbox_not_vacuumable(facts: Facts) -> Finding | None:
     title, step, evidence = holder
     recent = outbox.autovacuum_seconds is not None and outbox.autovacuum_seconds < limits.vacuum_recent
     ran = f"; autovacuum ran {duration(outbox.autovacuum_seconds or 0)} ago in vain" if recent else ""
-    return Finding(
-        Key.OUTBOX_NOT_VACUUMABLE,
+    return WatchFinding(
+        VerdictKey.OUTBOX_NOT_VACUUMABLE,
         Severity.WARNING,
         f"{table(facts.names.table)} has {count(outbox.dead, 'dead row')} beside "
         f"{count(outbox.live, 'live one')} "
@@ -173,7 +173,7 @@ def _vacuum_holder(facts: Facts, postgres: PostgresSample) -> tuple[str, str, di
     return title, psql(f"SELECT pg_terminate_backend({oldest.pid})"), {"pid": oldest.pid, "xmin_age": age}
 
 
-def catalog_xmin_old(facts: Facts) -> Finding | None:
+def catalog_xmin_old(facts: Facts) -> WatchFinding | None:
     """The slot keeps old catalog rows: bloat, autovacuum in vain, wrap-around in the end."""
     slot, limits = facts.slot, facts.thresholds
     if slot is None or slot.lost or slot.catalog_xmin_age is None:
@@ -181,8 +181,8 @@ def catalog_xmin_old(facts: Facts) -> Finding | None:
     age = slot.catalog_xmin_age
     if age < limits.catalog_xmin_warn:
         return None
-    return Finding(
-        Key.CATALOG_XMIN_OLD,
+    return WatchFinding(
+        VerdictKey.CATALOG_XMIN_OLD,
         Severity.CRITICAL if age >= limits.catalog_xmin_critical else Severity.WARNING,
         f"slot {slot.name} holds the catalogs at a transaction {number(age / 1e6)} million transactions old: "
         "they bloat, plans go wrong, and in the end PostgreSQL stops to avoid wrap-around",
@@ -191,7 +191,7 @@ def catalog_xmin_old(facts: Facts) -> Finding | None:
     )
 
 
-def slots_nearly_full(facts: Facts) -> Finding | None:
+def slots_nearly_full(facts: Facts) -> WatchFinding | None:
     """Nearly all of max_replication_slots are in use: the next connector or standby cannot make one."""
     postgres = facts.postgres
     if postgres is None:
@@ -202,17 +202,16 @@ def slots_nearly_full(facts: Facts) -> Finding | None:
         return None
     idle = [slot.name for slot in postgres.slots if not slot.active and slot.name != facts.names.slot]
     example = f"; unused: {', '.join(sorted(idle)[:5])}" if idle else ""
-    first = f"SELECT pg_drop_replication_slot({quoted(sorted(idle)[0])})" if idle else ""
-    return Finding(
-        Key.SLOTS_NEARLY_FULL,
+    return WatchFinding(
+        VerdictKey.SLOTS_NEARLY_FULL,
         Severity.WARNING,
         f"{used} of {limit} replication slots are in use (max_replication_slots){example}",
-        f"outboxctl slots  # then, if it is really unused: {psql(first)}" if first else "outboxctl slots",
+        "outboxctl slots  # an unused one is dropped by whoever knows that nobody will come back for it",
         {"used": used, "max_replication_slots": limit},
     )
 
 
-def failover_not_ready(facts: Facts) -> Finding | None:
+def failover_not_ready(facts: Facts) -> WatchFinding | None:
     """After a failover the slot would be missing or unusable (PostgreSQL 17 and later can do better)."""
     postgres, slot = facts.postgres, facts.slot
     if postgres is None:
@@ -225,8 +224,8 @@ def failover_not_ready(facts: Facts) -> Finding | None:
     wanted = postgres.server.settings.synchronized_standby_slots
     absent = [name for name in wanted if name not in present or not present[name].active]
     if slot.failover and absent:
-        return Finding(
-            Key.FAILOVER_NOT_READY,
+        return WatchFinding(
+            VerdictKey.FAILOVER_NOT_READY,
             urgency(facts, Severity.WARNING, facts.confirmed_still),
             f"synchronized_standby_slots names {', '.join(absent)}, which no standby uses: every "
             f"failover slot, "
@@ -235,8 +234,8 @@ def failover_not_ready(facts: Facts) -> Finding | None:
             {"waits_for": absent},
         )
     if facts.names.failover and not slot.failover:
-        return Finding(
-            Key.FAILOVER_NOT_READY,
+        return WatchFinding(
+            VerdictKey.FAILOVER_NOT_READY,
             Severity.WARNING,
             f"slot {slot.name} was made without failover, so no standby keeps a copy: after a failover "
             f"it is gone",
@@ -246,7 +245,7 @@ def failover_not_ready(facts: Facts) -> Finding | None:
     return None
 
 
-def _standby(facts: Facts, slot: Slot | None) -> Finding | None:
+def _standby(facts: Facts, slot: Slot | None) -> WatchFinding | None:
     if slot is not None and not slot.failover and not slot.synced:
         return None  # a slot of the standby's own (PostgreSQL 16)
     if slot is not None and slot.synced and not slot.lost:
@@ -264,11 +263,11 @@ def _standby(facts: Facts, slot: Slot | None) -> Finding | None:
     )
     if slot is not None:
         step = (
-            psql(f"SELECT pg_drop_replication_slot({quoted(slot.name)})")
+            psql(f"SELECT pg_drop_replication_slot({quoted(slot.name)}) WHERE pg_is_in_recovery()")
             + "  # on the standby; it is copied again"
         )
-    return Finding(
-        Key.FAILOVER_NOT_READY,
+    return WatchFinding(
+        VerdictKey.FAILOVER_NOT_READY,
         Severity.WARNING,
         f"{problem}; if it is promoted now, the events since the last delivery must come from the table",
         step,

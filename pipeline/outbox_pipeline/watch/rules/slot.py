@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from outbox_connectors.findings import Severity
-from outbox_pipeline import lsn
+from outbox_pipeline.servers import lsn
 from outbox_pipeline.watch.facts import Facts
 from outbox_pipeline.watch.forecast import checkpoints
+from outbox_pipeline.watch.formatting import duration, size
 from outbox_pipeline.watch.rules import RECOVER, identifier, psql, quoted, table
 from outbox_pipeline.watch.sample import Slot
-from outbox_pipeline.watch.verdict import Finding, Key
-from outbox_pipeline.watch.words import duration, size
+from outbox_pipeline.watch.verdict import VerdictKey, WatchFinding
 
 _REASONS = {
     "wal_removed": "it kept more WAL than max_slot_wal_keep_size allows, and a checkpoint removed that WAL",
@@ -19,15 +19,15 @@ _REASONS = {
 }
 
 
-def slot_lost(facts: Facts) -> Finding | None:
+def slot_lost(facts: Facts) -> WatchFinding | None:
     """The slot can never be read again: what was not delivered must come from the table."""
     slot = facts.slot
     if slot is None or not slot.lost or facts.is_copy:
         return None
     reason = slot.invalidation_reason or ("rows_removed" if _conflicts(slot) else "wal_removed")
     since = f" Delivered up to {lsn.text(slot.confirmed_lsn)}." if slot.confirmed_lsn is not None else ""
-    return Finding(
-        Key.SLOT_LOST,
+    return WatchFinding(
+        VerdictKey.SLOT_LOST,
         Severity.CRITICAL,
         f"slot {slot.name} is lost ({reason}): {_REASONS.get(reason, 'the server invalidated it')}; "
         f"every event after its position is missing on Kafka until it is sent again from the table.{since}",
@@ -41,14 +41,14 @@ def _conflicts(slot: Slot) -> bool:
     return bool(slot.conflicting) and slot.restart_lsn is not None
 
 
-def slot_missing(facts: Facts) -> Finding | None:
+def slot_missing(facts: Facts) -> WatchFinding | None:
     """The slot is not there: nothing keeps the WAL, and a connector that starts makes one at 'now'."""
     postgres, names = facts.postgres, facts.names
     if postgres is None or facts.slot is not None or postgres.server.in_recovery:
         return None
     seen = any(point.confirmed is not None for point in facts.sample_past)
-    return Finding(
-        Key.SLOT_MISSING,
+    return WatchFinding(
+        VerdictKey.SLOT_MISSING,
         Severity.CRITICAL,
         f"slot {names.slot} does not exist on this server"
         + (", and it did a moment ago" if seen else "")
@@ -62,7 +62,7 @@ def _offset(facts: Facts) -> int | None:
     return facts.connect.offset_lsn if facts.connect else None
 
 
-def rescue_window(facts: Facts) -> Finding | None:
+def rescue_window(facts: Facts) -> WatchFinding | None:
     """The cap is passed but no checkpoint has ended since: the slot can still be saved."""
     slot, postgres = facts.slot, facts.postgres
     if slot is None or postgres is None or slot.lost or slot.wal_status != "unreserved":
@@ -74,8 +74,8 @@ def rescue_window(facts: Facts) -> Finding | None:
     needed = (facts.retained or 0) * 2
     cap = quoted(f"{max(1, -(-needed // (1024 * 1024)))}MB")
     raise_cap = psql(f"ALTER SYSTEM SET max_slot_wal_keep_size = {cap}")
-    return Finding(
-        Key.RESCUE_WINDOW,
+    return WatchFinding(
+        VerdictKey.RESCUE_WINDOW,
         Severity.CRITICAL,
         f"slot {slot.name} keeps {size(facts.retained or 0)} of WAL, more than max_slot_wal_keep_size "
         f"({size(settings.slot_cap_bytes or 0)}); it is lost at the end of the next checkpoint, "
@@ -90,7 +90,7 @@ def rescue_window(facts: Facts) -> Finding | None:
     )
 
 
-def publication_missing(facts: Facts) -> Finding | None:
+def publication_missing(facts: Facts) -> WatchFinding | None:
     """No publication: PostgreSQL 18 streams on without an error and without the rows."""
     postgres, names = facts.postgres, facts.names
     if postgres is None or postgres.publication is not None or postgres.server.in_recovery:
@@ -100,8 +100,8 @@ def publication_missing(facts: Facts) -> Finding | None:
         if postgres.server.major >= 18
         else "the connector cannot read the slot and tries again for ever"
     )
-    return Finding(
-        Key.PUBLICATION_MISSING,
+    return WatchFinding(
+        VerdictKey.PUBLICATION_MISSING,
         Severity.CRITICAL,
         f"publication {names.publication} does not exist in database {names.database}: {effect}",
         "outboxctl apply",
@@ -109,20 +109,20 @@ def publication_missing(facts: Facts) -> Finding | None:
     )
 
 
-def table_missing(facts: Facts) -> Finding | None:
+def table_missing(facts: Facts) -> WatchFinding | None:
     """No outbox table."""
     postgres, names = facts.postgres, facts.names
     if postgres is None or postgres.outbox is not None:
         return None
-    return Finding(
-        Key.TABLE_MISSING,
+    return WatchFinding(
+        VerdictKey.TABLE_MISSING,
         Severity.CRITICAL,
         f"table {names.table} does not exist in database {names.database}, or was renamed",
         "outboxctl apply",
     )
 
 
-def table_not_published(facts: Facts) -> Finding | None:
+def table_not_published(facts: Facts) -> WatchFinding | None:
     """The publication is there but (some of) the outbox's inserts are not in it: lost without an error."""
     postgres, names = facts.postgres, facts.names
     if postgres is None or postgres.publication is None or postgres.outbox is None:
@@ -139,15 +139,15 @@ def table_not_published(facts: Facts) -> Finding | None:
         mend = f"ALTER PUBLICATION {name} SET TABLE {table(names.table)}"
     else:
         return None
-    return Finding(
-        Key.TABLE_NOT_PUBLISHED,
+    return WatchFinding(
+        VerdictKey.TABLE_NOT_PUBLISHED,
         Severity.CRITICAL,
         f"{problem}; rows written meanwhile are skipped without any error and never reach Kafka",
         psql(mend, names.database),
     )
 
 
-def offset_ahead_of_slot(facts: Facts) -> Finding | None:
+def offset_ahead_of_slot(facts: Facts) -> WatchFinding | None:
     """Connect's offset lies beyond the end of the WAL: the server is older than the offset.
 
     So after a restore or a failover to a standby that was behind (Debezium then filters what is
@@ -162,8 +162,8 @@ def offset_ahead_of_slot(facts: Facts) -> Finding | None:
     proven = stored and stored[-1] > position and connect.offset_lsn >= stored[-1]
     if not (proven or connect.offset_lsn > position + facts.thresholds.quiet_bytes):
         return None
-    return Finding(
-        Key.OFFSET_AHEAD_OF_SLOT,
+    return WatchFinding(
+        VerdictKey.OFFSET_AHEAD_OF_SLOT,
         Severity.CRITICAL,
         f"connector {facts.names.connector} has stored position {lsn.text(connect.offset_lsn)}, but the "
         f"server "
@@ -174,7 +174,7 @@ def offset_ahead_of_slot(facts: Facts) -> Finding | None:
     )
 
 
-def offset_behind_slot(facts: Facts) -> Finding | None:
+def offset_behind_slot(facts: Facts) -> WatchFinding | None:
     """Connect's offset lies before what the slot still has: the slot moved on without Connect."""
     slot, connect = facts.slot, facts.connect
     if (
@@ -193,8 +193,8 @@ def offset_behind_slot(facts: Facts) -> Finding | None:
     gone = slot.restart_lsn is not None and slot.restart_lsn > connect.offset_lsn
     if not gone and not before:
         return None
-    return Finding(
-        Key.OFFSET_BEHIND_SLOT,
+    return WatchFinding(
+        VerdictKey.OFFSET_BEHIND_SLOT,
         Severity.CRITICAL if gone else Severity.WARNING,
         f"connector {facts.names.connector} has stored position {lsn.text(connect.offset_lsn)}, but slot "
         f"{slot.name} starts at {lsn.text(confirmed)}: the {size(confirmed - connect.offset_lsn)} between "

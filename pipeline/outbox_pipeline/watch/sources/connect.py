@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outbox_connectors.definition import Connect
+from outbox_connectors.masking import shown
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.watch.sample import ConnectSample, TaskSample
 
@@ -23,13 +24,17 @@ class ConnectSource:
         if status is None:
             return ConnectSample(state=None)
         offset = self._client.offsets(self._name)
+        config = self._client.config(self._name)
         return ConnectSample(
             state=status.state,
             worker=status.worker_id,
-            tasks=tuple(TaskSample(task.id, task.state, task.trace_line) for task in status.tasks),
+            tasks=tuple(
+                TaskSample(task.id, task.state, task.trace_line, task.worker_id) for task in status.tasks
+            ),
             trace_line=status.trace_line,
             offset_lsn=offset.resume_at if offset else None,
             offset_type=offset.message_type if offset else None,
+            config=None if config is None else {key: shown(key, text) for key, text in config.items()},
         )
 
     def close(self) -> None:

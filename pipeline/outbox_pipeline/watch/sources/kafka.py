@@ -12,9 +12,9 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException
 
 from outbox_connectors.definition import Kafka
-from outbox_pipeline.kafka import Administrator, administrator
+from outbox_pipeline.servers.kafka import Administrator, administrator
+from outbox_pipeline.servers.offset_reader import GONE, TIMEOUT_SECONDS, OffsetReader, Partition
 from outbox_pipeline.watch.sample import GroupSample, KafkaSample
-from outbox_pipeline.watch.sources.offsets import GONE, TIMEOUT_SECONDS, OffsetReader, Partition
 
 TOPICS_SECONDS = 30.0  # new topics and partitions may be noticed this late
 NO_GROUP = "outboxctl-watch"  # a consumer has to name a group, also where none is watched
@@ -36,11 +36,18 @@ class KafkaSource:
     """Clients that only read and join no group. Not safe for two threads at once."""
 
     def __init__(
-        self, kafka: Kafka, groups: Iterable[str], *, clock: Callable[[], float] = time.monotonic
+        self,
+        kafka: Kafka,
+        groups: Iterable[str],
+        *,
+        message_topic: str = "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         # librdkafka waits up to 10 s before it tries a broker again; a watch wants to see it sooner.
         self._kafka = replace(kafka, client={"reconnect.backoff.max.ms": "1000", **kafka.client})
         self._groups = tuple(groups)
+        self._message_topic = message_topic
+        self._message_topic_exists: bool | None = None
         self._clock = clock
         self._clients: _Clients | None = None
         self._partitions: tuple[Partition, ...] = ()
@@ -61,6 +68,7 @@ class KafkaSource:
             starts=starts,
             groups=self._look_at_groups(clients),
             missing_topics=tuple(missing),
+            message_topic=self._message_topic_exists,
         )
 
     def close(self) -> None:
@@ -84,6 +92,8 @@ class KafkaSource:
         before, _, after = self._kafka.topic.partition("{aggregate_type}")
         pattern = re.compile(f"{re.escape(before)}.+{re.escape(after)}")
         topics = reader.partitions()
+        if self._message_topic:
+            self._message_topic_exists = self._message_topic in topics
         wanted = {name for name in topics if pattern.fullmatch(name)} | (set(self._named()) & set(topics))
         self._partitions = tuple((name, number) for name in sorted(wanted) for number in topics[name])
         self._listed_at = self._clock()

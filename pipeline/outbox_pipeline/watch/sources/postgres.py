@@ -14,16 +14,17 @@ from psycopg import sql as composed
 from outbox_connectors.definition import TableName
 from outbox_pipeline import sql
 from outbox_pipeline.errors import Unreachable
+from outbox_pipeline.servers import trust
 from outbox_pipeline.watch.sample import (
     Holder,
-    Names,
-    OutboxTable,
+    OutboxSample,
     PostgresSample,
     Publication,
     Sender,
-    Server,
-    Settings,
+    ServerSample,
+    ServerSettings,
     Slot,
+    WatchedNames,
 )
 
 STATEMENT_TIMEOUT = "3s"
@@ -61,7 +62,7 @@ class PostgresSource:
     """
 
     def __init__(
-        self, connect: Callable[[], psycopg.Connection[Any]], names: Names, table: TableName
+        self, connect: Callable[[], psycopg.Connection[Any]], names: WatchedNames, table: TableName
     ) -> None:
         self._connect = connect
         self._table = table
@@ -75,6 +76,7 @@ class PostgresSource:
         self._conn: psycopg.Connection[Any] | None = None
         self._may_list_wal = False
         self._readable = False
+        self._trusted = False
 
     def look(self) -> PostgresSample:
         """Take one sample. Raises Unreachable."""
@@ -99,6 +101,7 @@ class PostgresSource:
         timeouts = {"statement_timeout": STATEMENT_TIMEOUT, "lock_timeout": LOCK_TIMEOUT}
         try:
             psycopg.Cursor(conn).execute(sql.get("watch_session"), timeouts)
+            self._trusted = not trust.of_outbox(conn, self._table)  # reading a view or a policy runs its code
         except BaseException:
             conn.close()
             raise
@@ -129,7 +132,7 @@ class PostgresSource:
             raise psycopg.OperationalError("the statement was cut short by a lock or its time-out")
         sample = read(document, _first(publication))
         self._may_list_wal = document["server"]["may_list_wal"]
-        self._readable = sample.outbox is not None and sample.outbox.readable
+        self._readable = self._trusted and sample.outbox is not None and sample.outbox.readable
         return _completed(sample, _first(wal), _first(oldest))
 
     def _oldest(self) -> composed.Composed:
@@ -167,14 +170,14 @@ def read(document: Mapping[str, Any], publication: Mapping[str, Any] | None) -> 
     )
 
 
-def _settings(raw: Mapping[str, tuple[str, str | None]]) -> Settings:
+def _settings(raw: Mapping[str, tuple[str, str | None]]) -> ServerSettings:
     def number(name: str) -> float:
         setting, unit = raw.get(name, ("0", None))
         return float(setting) * _UNITS.get(unit or "", 1) if float(setting) >= 0 else -1.0
 
     cap = number("max_slot_wal_keep_size")
     listed = raw.get("synchronized_standby_slots", ("", None))[0]
-    return Settings(
+    return ServerSettings(
         wal_level=raw["wal_level"][0],
         segment_bytes=int(number("wal_segment_size")),
         max_wal_bytes=int(number("max_wal_size")),
@@ -189,8 +192,8 @@ def _settings(raw: Mapping[str, tuple[str, str | None]]) -> Settings:
     )
 
 
-def _server(raw: Mapping[str, Any], settings: Settings) -> Server:
-    return Server(
+def _server(raw: Mapping[str, Any], settings: ServerSettings) -> ServerSample:
+    return ServerSample(
         version=raw["version"],
         system_identifier=raw["system_identifier"],
         timeline=raw["timeline"],
@@ -262,8 +265,8 @@ def _sender(raw: Mapping[str, Any]) -> Sender:
     )
 
 
-def _outbox(raw: Mapping[str, Any]) -> OutboxTable:
-    return OutboxTable(
+def _outbox(raw: Mapping[str, Any]) -> OutboxSample:
+    return OutboxSample(
         inserted=int(raw["inserted"] or 0),
         deleted=int(raw["deleted"] or 0),
         live=int(raw["live"] or 0),

@@ -1,0 +1,5 @@
+-- Let a role that sends the ticks write logical messages. Needs ownership of the function.
+GRANT EXECUTE ON FUNCTION
+    pg_catalog.pg_logical_emit_message(boolean, text, text, boolean),
+    pg_catalog.pg_logical_emit_message(boolean, text, bytea, boolean)
+TO {role}

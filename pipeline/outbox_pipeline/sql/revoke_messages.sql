@@ -1,0 +1,5 @@
+-- Let nobody write logical messages into this database's log but who is granted it: a large one stops the connector. Needs ownership of the function.
+REVOKE EXECUTE ON FUNCTION
+    pg_catalog.pg_logical_emit_message(boolean, text, text),
+    pg_catalog.pg_logical_emit_message(boolean, text, bytea)
+FROM PUBLIC
