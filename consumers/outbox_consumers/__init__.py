@@ -1,7 +1,7 @@
-"""The far side: handle each event once.
+"""Handle each event of the outbox once.
 
-Three layers, each usable alone: `claim` on anybody's connection, the own loop of `Consumer.batches`,
-and the application with handlers. `DurableInbox` is for handlers that take long.
+Three layers, each usable alone: `claim` on any connection, `Consumer.batches` for a loop of your own, and
+`Consumer` with handlers. `DurableInbox` is for handlers that take long.
 """
 
 from outbox_consumers.consumer import Consumer

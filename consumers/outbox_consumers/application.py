@@ -15,10 +15,10 @@ Application: TypeAlias = Consumer | DurableInbox
 
 
 def load(reference: str) -> Application:
-    """Import `module` and give its attribute, a Consumer or a DurableInbox.
+    """Import `module` and return its attribute, a Consumer or a DurableInbox.
 
-    Raises UsageError that says which part is wrong. An error of ours raised by the module itself (a
-    refused setting, a handler of the wrong shape) comes out as it is.
+    Raises UsageError that says which part is wrong. An OutboxError that the module itself raises (a refused
+    setting, a handler with a wrong signature) is raised unchanged.
     """
     module_name, colon, attribute = reference.partition(":")
     if not colon or not module_name or not attribute:
@@ -39,10 +39,10 @@ def _module(name: str) -> ModuleType:
     except OutboxError:
         raise
     except ModuleNotFoundError as error:
-        # Only the name asked for is the caller's mistake; anything else is missing inside the module.
+        # Only the requested name is the caller's mistake; any other module is missing inside that one.
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise UsageError(
-                f"no module named {error.name}", remedy="run in its folder, or set PYTHONPATH"
+                f"no module named {error.name}", remedy="run the command in its folder, or set PYTHONPATH"
             ) from None
         raise UsageError(f"module {name} needs {error.name}, which is not installed") from error
     except Exception as error:
@@ -61,5 +61,5 @@ def _attribute(module: ModuleType, path: str) -> object:
 def _hint(module: ModuleType) -> str:
     names = sorted(name for name, value in vars(module).items() if isinstance(value, Application))
     if not names:
-        return f"{module.__name__} holds no Consumer: write app = Consumer(...)"
-    return "its applications are " + ", ".join(f"{module.__name__}:{name}" for name in names)
+        return f"{module.__name__} has no Consumer: write app = Consumer(...)"
+    return "the applications in it are " + ", ".join(f"{module.__name__}:{name}" for name in names)

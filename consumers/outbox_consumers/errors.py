@@ -1,31 +1,31 @@
-"""What can go wrong while consuming, and the two words a handler may say.
+"""The errors of the consumers, and the two exceptions with which a handler ends an event.
 
 OutboxError                            exit code
 ├── UsageError                         2  a handler or a setting that cannot be right
 │   └── RefusedSetting                 2  a Kafka property that would lose or skip events
-├── Unreachable                        6  PostgreSQL or Kafka does not answer, or refuses us
+├── Unreachable                        6  PostgreSQL or Kafka does not answer, or denies access
 ├── Refused
 │   ├── ReadOnlyDatabase               7  a standby, or a session that may not write
-│   ├── RefusedWindow                  7  an inbox that would forget before its topics do
-│   └── SharedSession                  7  a pooler lends the session to others between transactions
+│   ├── RefusedWindow                  7  an inbox that would forget ids before the topics do
+│   └── SharedSession                  7  a pooler that assigns the session to others between transactions
 └── Failed                             1
-    ├── BatchNotCommitted              1  an own loop took the same batch again and again
-    ├── FencedConsumer                 1  Kafka says that this member must not go on
-    ├── InboxUnusable                  1  no inbox table, or one of another shape
-    ├── NotDelivered                   1  the dead-letter topic does not take a letter; tried again
+    ├── BatchNotCommitted              1  an own loop did not commit the same batch several times
+    ├── FencedConsumer                 1  Kafka removed this member permanently
+    ├── InboxUnusable                  1  no inbox table, or one with another definition
+    ├── NotDelivered                   1  the dead letter topic does not take a copy; retried
     ├── Stopped                        1  an event failed whose handler says on_failure="stop"
-    │   ├── TooManyDeadLetters         1  one event after the other is given up
-    │   ├── UndeclaredIds              1  the inbox knows an id that is no UUID, but not from which source
+    │   ├── TooManyDeadLetters         1  too many events became dead letters
+    │   ├── UndeclaredIds              1  the inbox has an id that is no UUID without its source
     │   ├── UnknownEventType           1  no handler, and unknown="fail"
     │   └── UntypedRecords             1  no record so far has an event type
-    └── UnprovenTransaction            1  nobody can say that the effects are committed
-        ├── SwallowedDatabaseError     1  a handler caught a database error and went on
+    └── UnprovenTransaction            1  it is unknown whether the effects are committed
+        ├── SwallowedDatabaseError     1  a handler caught a database error and continued
         └── TransactionEndedByHandler  1  a handler committed or rolled back
 
 Exception
-├── Reject                             raised by a handler: this event will never succeed
-│   └── UnreadablePayload              raised by Event for a payload that is not what it should be
-└── Skip                               raised by a handler: nothing (more) to do, mark it as seen
+├── Reject                             raised by a handler: this event can never succeed
+│   └── UnreadablePayload              raised by Event for a payload that cannot be read
+└── Skip                               raised by a handler: done, the event counts as handled
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class RefusedWindow(Refused):
 
 
 class InboxUnusable(Failed):
-    """The inbox table is missing, of another shape, or closed to this role."""
+    """The inbox table is missing or has another definition, or this role lacks rights on it."""
 
 
 class BatchNotCommitted(Failed):
@@ -83,38 +83,38 @@ class BatchNotCommitted(Failed):
 
 
 class FencedConsumer(Failed):
-    """Kafka ended this member for good, for example because another one took its group.instance.id."""
+    """Kafka removed this member permanently, for example because another took its group.instance.id."""
 
 
 class Stopped(Failed):
-    """An event failed for good and its handler asks to stop; the consumer goes on with it when restarted."""
+    """The consumer has to stop because of an event, and continues with that event when restarted."""
 
 
 class TooManyDeadLetters(Stopped):
-    """One event after the other is given up, so it is not the events' fault."""
+    """So many events became dead letters that the cause is not in the events."""
 
 
 class UnknownEventType(Stopped):
-    """An event of a type that has no handler, and the consumer says unknown="fail"."""
+    """An event has a type without a handler, and the consumer is set to unknown="fail"."""
 
 
 class UntypedRecords(Stopped):
-    """No record so far has an event type: it stands in another header, and skipping would lose them all."""
+    """No record so far has an event type: it is in another header, and skipping would lose every event."""
 
 
 class UndeclaredIds(Stopped):
-    """An id that is no UUID is in the inbox as an earlier version stored it, without saying of which source.
+    """An id that is no UUID is in the inbox without its source, as an earlier version stored it.
 
-    Handling the event could repeat its effect, leaving it out could lose it: `unscoped_ids` decides.
+    Handling the event could repeat its effect, skipping it could lose it: `unscoped_ids` decides.
     """
 
 
 class NotDelivered(Failed):
-    """A dead letter did not reach its topic. Nothing is lost: the event is tried again."""
+    """The copy of a dead letter did not reach its topic. Nothing is lost: the event is retried."""
 
 
 class UnprovenTransaction(Failed):
-    """The transaction cannot be proven to be committed, so its offsets are not stored."""
+    """It is not proven that the transaction was committed, so its offsets are not stored."""
 
 
 class SwallowedDatabaseError(UnprovenTransaction):
@@ -126,12 +126,12 @@ class TransactionEndedByHandler(UnprovenTransaction):
 
 
 class Reject(Exception):
-    """Raised by a handler: this event will never succeed. It becomes a dead letter, without effects."""
+    """Raised by a handler: this event can never succeed. It becomes a dead letter, without effects."""
 
 
 class UnreadablePayload(Reject):
-    """The payload (or key) of a record is not what the handler asked for: no JSON, not UTF-8."""
+    """The payload, key or a header of a record cannot be read: no JSON, not UTF-8, an unknown version."""
 
 
 class Skip(Exception):
-    """Raised by a handler: done with this event. Like return: what it has written stays."""
+    """Raised by a handler: this event is done. Like a return: what it has written is committed."""

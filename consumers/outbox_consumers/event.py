@@ -1,7 +1,7 @@
-"""An event as a handler sees it. Nothing is decoded before somebody asks for it.
+"""An event as a handler sees it. Nothing is decoded before it is read.
 
-Building the UUID, parsing the JSON and copying the headers of every event up front costs a bulk
-consumer a third of its throughput (measured), so all of it waits in the Kafka record.
+Building the UUID, parsing the JSON and copying the headers of every event in advance costs a bulk consumer
+a third of its throughput (measured), so an event keeps the Kafka record and decodes it on demand.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from outbox_consumers.identity import (
     type_of,
 )
 
-# What a record of ours that was read in a hurry has not been asked for yet.
+# The raw type of an event of our outbox's layout, which the reader has not stored in the event.
 _NOT_READ: Final[Any] = object()
 
 
 def about(event: Event, attempt: int | None = None) -> dict[str, object]:
-    """Give what a log line about an event carries as `extra`: which it is, where it lies, how often tried."""
+    """Return the `extra` fields of a log line about an event: its identity, its position, its attempt."""
     topic, partition, offset = event.position
     key = event.message.key()
     return {
@@ -50,19 +50,20 @@ class Event:
     """One event. A handler reads it; a test builds it: `Event("OrderPlaced", {"total": 5}, key="42")`.
 
     `has_own_id` is False for a record without an id, or with one that identifies nothing (empty, blank,
-    `null`, the nil UUID): such an event is recognised when Kafka delivers the same record again, but not
-    when its producer sends it twice.
+    `null`, the nil UUID): a second delivery of the same record is recognised, but not a second record that
+    its producer sends.
     """
 
-    __slots__ = ("_attempt", "_data", "_raw_type", "_route", "id_text", "message", "packed_id")
+    __slots__ = ("_attempt", "_data", "_place", "_raw_type", "_route", "id_text", "message", "packed_id")
 
     message: Message
     packed_id: bytes
-    id_text: bytes  # of an id that is no UUID; a consumer sets it for no other event
+    id_text: bytes  # the text of an id that is no UUID; not set for other events
     _attempt: int
-    _raw_type: bytes | None  # not set where the type stands in the usual header
+    _place: int  # of its record in the RecordBatch that it was read with
+    _raw_type: bytes | None  # not set for a record of our outbox's layout
     _data: Any
-    _route: Any  # the consumer's own: the handler it has chosen
+    _route: Any  # the handler that the consumer has chosen
 
     def __init__(
         self,
@@ -93,9 +94,9 @@ class Event:
 
     @classmethod
     def of(cls, message: Message, naming: IdentityRules = USUAL) -> Event:
-        """Make the event of a Kafka record without decoding more than its id and type. Raises nothing.
+        """Make the event of a Kafka record. Decodes only its id and type. Never raises.
 
-        A record whose headers cannot be read has no type, and the id of its position.
+        A record whose headers cannot be read has no type, and an id derived from its position.
         """
         event = cls.__new__(cls)
         event.message = message
@@ -109,7 +110,7 @@ class Event:
 
     @classmethod
     def kept(cls, message: Message, packed_id: bytes, event_type: str) -> Event:
-        """Make an event again that was kept in a table, under the id and type that it had there."""
+        """Restore an event that is stored in a table, with the id and type that are stored there."""
         event = cls.__new__(cls)
         event.message = message
         event.packed_id = packed_id
@@ -123,9 +124,9 @@ class Event:
 
     @property
     def id(self) -> UUID:
-        """The id its writer gave it: the same on every delivery, replay and redrive.
+        """The id from its writer: the same on every delivery, replay and redrive.
 
-        Derived from text and scope where the writer's id is no UUID.
+        Derived from the text and its scope if the writer's id is no UUID.
         """
         return UUID(bytes=self.packed_id)
 
@@ -136,7 +137,7 @@ class Event:
 
     @property
     def attempt(self) -> int:
-        """Which attempt to handle the event this is, from 1."""
+        """The number of this attempt to handle the event, from 1."""
         try:
             return self._attempt
         except AttributeError:
@@ -144,27 +145,27 @@ class Event:
 
     @property
     def type(self) -> str:
-        """What happened, for example `OrderPlaced`. Empty for a record that does not say."""
+        """What happened, for example `OrderPlaced`. Empty for a record without a type."""
         return _decoded("the event type", self.raw_type) or ""
 
     @property
     def raw_type(self) -> bytes | None:
-        """The type as it stands in the record; None for a record that names none."""
+        """The type as the bytes of the record; None for a record without a type."""
         found = getattr(self, "_raw_type", _NOT_READ)
         return type_of(self.record_headers, USUAL) if found is _NOT_READ else found
 
     @property
     def version(self) -> int:
-        """Version of the payload's shape as it was written. 1 for a record that does not say."""
+        """Version of the payload as it was written. 1 for a record without a version."""
         text = self._text("event_version", 2)
         try:
             return int(text) if text else 1
         except ValueError:
-            raise UnreadablePayload(f"header event_version is no number: {text!r}") from None
+            raise UnreadablePayload(f"header event_version is not a number: {text!r}") from None
 
     @property
     def key(self) -> str:
-        """The aggregate's id. Events of one key arrive in the order they were committed in."""
+        """The aggregate's id. Events of one key arrive in the order in which they were committed."""
         key = self.message.key()
         try:
             return key.decode() if key else ""
@@ -173,9 +174,9 @@ class Event:
 
     @property
     def data(self) -> Any:
-        """The payload, parsed, in the version the handler wants; None for a tombstone.
+        """The payload, parsed, in the version that the handler expects; None for a tombstone.
 
-        Raises UnreadablePayload when it is no JSON, or of a version that nothing leads from to that one.
+        Raises UnreadablePayload if it is no JSON, or of a version that no upcast leads to the expected one.
         """
         try:
             return self._data
@@ -193,7 +194,7 @@ class Event:
         return self._data
 
     def _upcast(self, data: Any) -> Any:
-        """Bring the payload to the version the handler wants, step by step."""
+        """Apply the upcasts up to the version that the handler expects."""
         route = getattr(self, "_route", None)
         if route is None or (route.version is None and not route.upcasts):
             return data
@@ -203,42 +204,42 @@ class Event:
             version += 1
         if route.version is not None and version != route.version:
             raise UnreadablePayload(
-                f"the payload of {self!r} has version {self.version}, its handler wants {route.version}"
+                f"the payload of {self!r} has version {self.version}, its handler expects {route.version}"
             )
         return data
 
     @property
     def payload(self) -> bytes | None:
-        """The payload as it came; None for a tombstone."""
+        """The payload as bytes; None for a tombstone."""
         return self.message.value()
 
     @property
     def occurred_at(self) -> datetime | None:
-        """When it happened, by the writer's clock (UTC). None for a record that does not say."""
+        """When it happened, by the writer's clock (UTC). None for a record without a time."""
         text = self._text("occurred_at", 3)
         try:
             return datetime.fromisoformat(text) if text else None
         except ValueError:
-            return None  # `infinity`, or a year Python does not know
+            return None  # `infinity`, or a year that Python cannot represent
 
     @property
     def traceparent(self) -> str | None:
-        """The W3C trace context of its writer."""
+        """The W3C trace context of its writer, if any."""
         return self._text("traceparent", 4)
 
     @property
     def correlation_id(self) -> str | None:
-        """The business process this event belongs to."""
+        """The business process that this event belongs to, if any."""
         return self._text("correlation_id", 5)
 
     @property
     def causation_id(self) -> str | None:
-        """The message that caused this event."""
+        """The message that caused this event, if any."""
         return self._text("causation_id", 6)
 
     @property
     def headers(self) -> Mapping[str, Any]:
-        """The headers that the writer's application added; empty when there are none."""
+        """The headers that the writer's application added; empty if there are none."""
         value = self._header("headers", 7)
         try:
             found = json.loads(value) if value else {}
@@ -248,7 +249,7 @@ class Event:
 
     @property
     def record_headers(self) -> Headers:
-        """Every header of the Kafka record, as it came; empty when a name is not UTF-8."""
+        """Every header of the Kafka record, unchanged; empty if a name is not UTF-8."""
         return read_headers(self.message) or []
 
     @property

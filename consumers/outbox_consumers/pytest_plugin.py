@@ -1,8 +1,8 @@
 """Fixtures for pytest: `pytest_plugins = ["outbox_consumers.pytest_plugin"]` in your conftest.
 
-outbox_dsn          override it with the connection string of your test database; default: PG* variables
+outbox_dsn          the connection string of your test database: override it; default: PG* variables
 outbox_connection   a connection as handlers get it, rolled back at the end; the inbox tables are there
-outbox_event        makes events: `outbox_event("OrderPlaced", {"total": 5}, key="42")`, a new id each
+outbox_event        makes events with new ids: `outbox_event("OrderPlaced", {"total": 5}, key="42")`
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from outbox_consumers.inbox import schema
 
 @pytest.fixture
 def outbox_dsn() -> str:
-    """The connection string of the test database; empty for libpq's PG* environment."""
+    """The connection string of the test database; empty means libpq's PG* environment variables."""
     return ""
 
 
@@ -35,7 +35,7 @@ def outbox_connection(outbox_dsn: str) -> Iterator[psycopg.Connection[Any]]:
 
 @pytest.fixture
 def outbox_event() -> Callable[..., Event]:
-    """A factory of events, each with an id of its own."""
+    """A factory of events, each with a new id."""
 
     def make(type: str, data: Any = None, **fields: Any) -> Event:
         return Event(type, data, **{"id": uuid7(), **fields})

@@ -1,12 +1,12 @@
-"""For the tests of your consumers: a connection that never commits, and a matrix of crashes.
+"""For the tests of your consumers: a connection that never commits, and a matrix of process crashes.
 
     with testing.connection(dsn) as conn:
         result = app.test([Event("OrderPlaced", {"total": 5}, key="42")], conn)
         assert result.processed == 1
 
-`crash_matrix` runs an application in processes of its own, kills each with SIGKILL after another step of
-the loop and lets the last one finish. What has to hold then is the application's to check, by ids. For a
-durable inbox pass `steps=JOB_STEPS`, or `steps=STEPS` for what receives its jobs from Kafka.
+`crash_matrix` runs an application in child processes, kills each with SIGKILL at a different step of the
+loop and lets the last one finish. Your test then checks the effects, by ids. For the workers of a durable
+inbox pass `steps=JOB_STEPS`, for its receiver `steps=STEPS`.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ JOB_STEPS: Final[Mapping[str, tuple[type, str, str]]] = {
     "job about to commit": (JobQueue, "finish", "after"),
     "job committed": (JobWorker, "_adapt_take_size", "before"),
 }
-_MAY_BE_EMPTY: Final = ("_take", "fetch")  # and is no step then
+_MAY_BE_EMPTY: Final = ("_take", "fetch")  # an empty result does not count as a step
 
 
 @contextmanager
 def connection(dsn: str = "") -> Iterator[psycopg.Connection[Any]]:
-    """Give a connection as handlers get it, in a transaction that is rolled back at the end."""
+    """Open a connection as handlers get it, in a transaction that is rolled back at the end."""
     conn = HandlerConnection.connect(dsn, autocommit=True, cursor_factory=HandlerCursor)
     try:
         psycopg.Cursor(conn).execute("BEGIN")
@@ -77,7 +77,7 @@ def connection(dsn: str = "") -> Iterator[psycopg.Connection[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """One process of the matrix: where it was to be killed, and whether it got there."""
+    """One process of the matrix: the step at which to kill it, and whether it got there."""
 
     step: str
     nth: int
@@ -95,13 +95,13 @@ def crash_matrix(
     patience: float = 30.0,
     before_each: Callable[[str], None] = lambda step: None,
 ) -> list[Crash]:
-    """Kill the application MODULE:APP after each step, each in a new process, then let one finish.
+    """Run the application MODULE:APP once for each step and kill it there, then let one process finish.
 
     MODULE:APP is a Consumer, or a DurableInbox of which one worker or the receiver is killed.
 
-    `done` says whether everything is handled; `before_each` may send more events, so that every process
-    has something to do. A process that does not reach its step within `patience` seconds is killed
-    anyway and reported as such. Raises TimeoutError when the last one does not finish.
+    `done` returns whether everything is handled; `before_each` may send more events, so that every process
+    has something to do. A process that does not reach its step within `patience` seconds is killed and
+    reported with `killed` False. Raises TimeoutError if the last one does not finish.
     """
     crashes = []
     for step in steps:
@@ -141,7 +141,7 @@ def _died(child: subprocess.Popen[bytes], patience: float) -> bool:
 
 
 def _kill_at(place: tuple[type, str, str], nth: int) -> None:
-    """Change a step's method in this process so that its nth call is the last thing that happens."""
+    """Replace a step's method in this process so that its nth call kills the process."""
     owner, name, when = place
     original = getattr(owner, name)
     calls = 0
@@ -160,7 +160,7 @@ def _kill_at(place: tuple[type, str, str], nth: int) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run an application and die at a step: `python -m outbox_consumers.testing MODULE:APP STEP NTH`."""
+    """Run an application and kill it at a step: `python -m outbox_consumers.testing MODULE:APP STEP NTH`."""
     reference, step, nth = arguments
     sys.path.insert(0, str(Path.cwd()))
     app = application.load(reference)

@@ -338,7 +338,7 @@ def test_a_batch_over_the_time_budget_is_cut_and_nothing_done_is_thrown_away(ben
     """A slow handler must not cost the partition: the loop polls again after a third of the interval."""
     calls: list[int] = []
     app = bench.app(kafka={"max.poll.interval.ms": 6000, "session.timeout.ms": 6000})
-    app._pace = type(app._pace)(app._pace.batch_size, 0.2, QUICK)
+    app._loop_settings = type(app._loop_settings)(app._loop_settings.batch_size, 0.2, QUICK)
 
     @app.handler("Placed")
     def placed(conn: psycopg.Connection[Any], event: Event) -> None:

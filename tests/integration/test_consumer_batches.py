@@ -35,7 +35,7 @@ def test_a_loop_of_one_s_own_handles_each_event_once(bench: Bench) -> None:
             again.stop()
 
 
-def test_a_batch_that_failed_comes_again(bench: Bench) -> None:
+def test_a_batch_that_failed_is_yielded_again(bench: Bench) -> None:
     bench.send_many(50)
     app = bench.app()
     tries = 0
@@ -74,7 +74,7 @@ def test_a_loop_that_ignores_its_batches_is_stopped_before_it_skips_them(bench: 
     bench.applied_once()
 
 
-def test_a_batch_may_wait_to_become_fuller(bench: Bench) -> None:
+def test_a_batch_may_wait_for_more_records(bench: Bench) -> None:
     bench.send_many(30)
     app = bench.app()
     sizes: list[int] = []

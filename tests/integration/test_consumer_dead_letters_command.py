@@ -17,6 +17,7 @@ from outbox_consumers.failures.dead_letter import (
     FailureHistory,
 )
 from outbox_consumers.inbox.claims import cursor_of
+from outbox_consumers.processes.counters import ConsumerCounters
 from outbox_pipeline.cli import main
 from waiting import until
 
@@ -46,20 +47,22 @@ def letters(bench: Bench, capsys: pytest.CaptureFixture[str]) -> Letters:
     return Letters(bench, capsys)
 
 
-def bury(bench: Bench, **event: Any) -> str:
+def add_letter(bench: Bench, **event: Any) -> str:
     consumer = event.pop("consumer", "billing")
     error = Reject(event.pop("error", "never"))
     made = Event(event.pop("type", "Placed"), {"n": 1}, id=uuid.uuid4(), **event)
     with bench.database.connect() as conn:
-        book = DeadLetters(consumer, "inbox", DeadLetterLimiter(DeadLetterLimit()), None)
-        book.add(cursor_of(conn), made, FailureHistory(3), error)
+        dead_letters = DeadLetters(
+            consumer, "inbox", DeadLetterLimiter(DeadLetterLimit()), None, ConsumerCounters()
+        )
+        dead_letters.add(cursor_of(conn), made, FailureHistory(3), error)
     return str(made.id)
 
 
-def test_filters_choose_and_never_more(bench: Bench, letters: Letters) -> None:
-    one = bury(bench, key="a", error="timeout of the bank")
-    two = bury(bench, key="b", type="Paid")
-    three = bury(bench, key="a", consumer="shipping")
+def test_filters_select_exactly_the_matching_letters(bench: Bench, letters: Letters) -> None:
+    one = add_letter(bench, key="a", error="timeout of the bank")
+    two = add_letter(bench, key="b", type="Paid")
+    three = add_letter(bench, key="a", consumer="shipping")
     assert letters.ids() == [one, two, three]
     assert letters.ids("--consumer", "billing") == [one, two]
     assert letters.ids("--type", "Paid") == [two]
@@ -70,16 +73,16 @@ def test_filters_choose_and_never_more(bench: Bench, letters: Letters) -> None:
     assert letters.ids("--since", "2999-01-01") == []
 
 
-def test_show_tells_where_from_and_why(bench: Bench, letters: Letters) -> None:
-    bury(bench, key="order-1", topic="outbox.event.order", offset=7)
+def test_show_prints_origin_and_error(bench: Bench, letters: Letters) -> None:
+    add_letter(bench, key="order-1", topic="outbox.event.order", offset=7)
     text = letters("show")
     for words in ("outbox.event.order/0/7", "order-1", "Reject: never", '{"n": 1}', "event_type: Placed"):
         assert words in text
     assert "Reject: never" in letters("list")
 
 
-def test_discard_asks_or_is_told(bench: Bench, letters: Letters) -> None:
-    one, two = bury(bench), bury(bench)
+def test_discard_asks_for_confirmation_or_needs_an_option(bench: Bench, letters: Letters) -> None:
+    one, two = add_letter(bench), add_letter(bench)
     assert "1 dead letters would be discarded" in letters("discard", "--id", one, "--dry-run")
     assert letters.ids() == [one, two]
     assert json.loads(letters("discard", "--id", one, "--yes", "--json")) == {
@@ -90,7 +93,7 @@ def test_discard_asks_or_is_told(bench: Bench, letters: Letters) -> None:
 
 
 def test_a_redriven_letter_is_handled_by_the_running_consumer(bench: Bench, letters: Letters) -> None:
-    event_id = bury(bench, key="k")
+    event_id = add_letter(bench, key="k")
     bench.sent.append(uuid.UUID(event_id))
     with running(bench.applying()) as app:
         assert "1 dead letters would be redriven" in letters("redrive", "--dry-run")

@@ -39,7 +39,7 @@ def placed(conn, event):
 """
 
 
-def test_an_event_that_kills_the_process_becomes_a_dead_letter(bench: Bench, tmp_path: Path) -> None:
+def test_an_event_that_crashes_the_process_becomes_a_dead_letter(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "deadly_app.py").write_text(APP)
     bench.send_many(60)
     environ = bench.environ
@@ -60,13 +60,13 @@ def test_an_event_that_kills_the_process_becomes_a_dead_letter(bench: Bench, tmp
     with bench.database.connect() as conn:
         (letter,) = dead_letter.find(conn, dead_letter.DeadLetterFilter(), "inbox")
     assert letter["event_id"] == bench.sent.pop(13)
-    assert letter["error"] == "ProcessKiller: the process died 3 times while it handled this event"
+    assert letter["error"] == "CrashedTooOften: the process crashed 3 times while it handled this event"
     bench.applied_once()
     assert bench.query("SELECT * FROM inbox_attempt") == []
     assert bench.query("SELECT * FROM inbox_member") == []
 
 
-def test_orderly_ends_and_living_members_arouse_no_suspicion(bench: Bench) -> None:
+def test_regular_ends_and_running_members_are_no_crashes(bench: Bench) -> None:
     bench.send_many(30)
     with running(bench.applying()) as app:
         until(lambda: app.counters.processed == 30)

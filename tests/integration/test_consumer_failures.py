@@ -176,7 +176,9 @@ def test_a_parked_aggregate_waits_across_a_restart(bench: Bench) -> None:
     bench.applied_once()
 
 
-def test_a_parked_event_out_of_attempts_becomes_a_dead_letter_and_the_next_one_goes_on(bench: Bench) -> None:
+def test_a_parked_event_without_attempts_left_becomes_a_dead_letter_and_the_next_one_is_handled(
+    bench: Bench,
+) -> None:
     broken = Broken(0)
     for n in range(3):
         bench.send({"n": n}, key="k")
@@ -187,7 +189,7 @@ def test_a_parked_event_out_of_attempts_becomes_a_dead_letter_and_the_next_one_g
     assert letters(bench)[0]["event_id"] == bench.sent[0]
 
 
-def test_stop_ends_the_consumer_which_goes_on_there_when_restarted(bench: Bench) -> None:
+def test_stop_ends_the_consumer_which_continues_there_when_restarted(bench: Bench) -> None:
     broken = Broken(1)
     for n in range(3):
         bench.send({"n": n}, partition=0)

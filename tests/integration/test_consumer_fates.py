@@ -78,7 +78,7 @@ def obedient(bench: Bench) -> Consumer:
     return app
 
 
-def test_every_event_meets_its_own_fate_only(bench: Bench) -> None:
+def test_every_event_has_its_own_outcome_only(bench: Bench) -> None:
     chance = random.Random(SEED)
     failures, lasting = 0, dict[UUID, str]()
     for n in range(EVENTS):

@@ -91,7 +91,7 @@ def test_it_is_the_same_dead_letter_when_kafka_delivers_it_again(bench: Bench) -
     assert len(letters(bench)) == 1
 
 
-def test_a_batch_of_nothing_else_goes_by(bench: Bench) -> None:
+def test_a_batch_of_such_records_only_is_stored(bench: Bench) -> None:
     write(bench, *(event(n, (NOT_UTF8, None)) for n in range(40)), event(40))
     with running(bench.applying()) as app:
         until(lambda: app.counters.processed == 1 and app.counters.dead_letters == 40)
@@ -154,7 +154,7 @@ def test_one_behind_a_parked_event_of_its_key_is_parked_too(bench: Bench) -> Non
     assert letters(bench)[0]["event_id"] == UUID(bytes=position_id(bench.topic, 0, 1))
 
 
-def test_a_durable_inbox_goes_on_behind_it(bench: Bench) -> None:
+def test_a_durable_inbox_continues_behind_it(bench: Bench) -> None:
     with psycopg.connect(bench.dsn, autocommit=True) as conn:
         apply(conn, steps())
     kafka = {"bootstrap.servers": bench.server.kafka, "group.id": f"{bench.topic}.billing"}
@@ -229,7 +229,7 @@ def test_a_record_of_any_content_lets_the_next_one_pass(
 ) -> None:
     """A handler that looks at everything and repeats what it saw in its error does not stand still at it."""
     app = bench.app(retry=RetryStrategy(max_attempts=1, wait=0.05, exponential_wait=0))
-    app._letter_topic = create_topic(bench.server, f"{bench.topic}.dead")
+    app._dead_letter_topic = create_topic(bench.server, f"{bench.topic}.dead")
     observe(app, on_failure)
     write(bench, event(0, key=b"first"), record, event(9, key=b"last"))
     with running(app):

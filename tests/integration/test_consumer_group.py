@@ -75,7 +75,7 @@ def process(bench: Bench, folder: Path, **environ: str) -> Iterator[subprocess.P
         child.communicate()
 
 
-def test_sigterm_finishes_the_transaction_at_hand_and_commits_its_offsets(
+def test_sigterm_finishes_the_current_transaction_and_commits_its_offsets(
     bench: Bench, tmp_path: Path
 ) -> None:
     bench.send_many(500)
@@ -142,7 +142,7 @@ def test_members_of_an_eager_group_that_join_and_leave_lose_and_repeat_nothing(b
 
 
 @pytest.mark.parametrize("protocol", ["eager", "cooperative", "consumer"])
-def test_what_is_finished_is_committed_when_partitions_are_taken_away(bench: Bench, protocol: str) -> None:
+def test_offsets_are_committed_when_partitions_are_revoked(bench: Bench, protocol: str) -> None:
     """The heir repeats nothing: not even the timer of the commits has to come first."""
     settings: dict[str, Any] = {"group.id": f"{bench.topic}.g", "auto.commit.interval.ms": 3_600_000}
     settings |= {
@@ -197,7 +197,7 @@ def test_a_member_whose_static_id_is_taken_ends_with_one_clear_line(bench: Bench
         bench.send_many(10)
         until(lambda: old.counters.processed + new.counters.processed == 20)
         until(lambda: not old.health().healthy, "the old member learns of it at its next heartbeat")
-    with pytest.raises(FencedConsumer, match="is another one using its group"):
+    with pytest.raises(FencedConsumer, match="another process uses the same group"):
         members.close()
     bench.applied_once()
 
@@ -244,7 +244,7 @@ def test_a_partition_held_for_long_is_paused_and_comes_back(bench: Bench) -> Non
     bench.applied_once()
 
 
-def test_with_the_new_protocol_a_member_stops_while_kafka_takes_no_commits(bench: Bench) -> None:
+def test_with_the_consumer_protocol_a_member_stops_while_kafka_accepts_no_commits(bench: Bench) -> None:
     """The client has no session timer there: a member that is cut off would go on for ever."""
     settings = {"group.protocol": "consumer", "auto.commit.interval.ms": 2500}
     app = bench.applying(kafka=settings, commit_timeout=0.5)
@@ -283,5 +283,5 @@ def test_a_member_ends_without_its_broker(
             go_on.set()
             until(lambda: app.counters.processed == 1)
             app.stop()
-            until(lambda: "has to notice by itself" in caplog.text)
+            until(lambda: "leaves the group when its session times out" in caplog.text)
     bench.applied_once()

@@ -77,7 +77,7 @@ def test_a_handler_that_does_not_come_back_makes_the_consumer_unhealthy(bench: B
     bench.applied_once()
 
 
-def test_held_records_and_a_lost_database_show(bench: Bench) -> None:
+def test_health_shows_held_records_and_a_lost_database(bench: Bench) -> None:
     app = bench.app()
     broken = True
 
@@ -158,7 +158,7 @@ def test_workers_share_the_partitions_and_one_that_is_killed_comes_back(bench: B
     bench.applied_once()
 
 
-def test_workers_that_cannot_begin_end_their_parent_with_the_reason(bench: Bench, tmp_path: Path) -> None:
+def test_workers_that_cannot_start_end_their_parent_with_the_reason(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "many_app.py").write_text(APP)
     environ = bench.environ
     bench.run("DROP TABLE inbox")

@@ -167,7 +167,7 @@ def test_an_event_recognised_once_needs_its_old_id_no_longer(bench: Bench) -> No
     assert (UUID(bytes=scoped_id(bench.topic, b"1")),) in rows
 
 
-def test_an_upgrade_that_nobody_has_declared_stops_before_it_repeats_or_loses(bench: Bench) -> None:
+def test_an_undeclared_upgrade_stops_before_it_repeats_or_loses_an_event(bench: Bench) -> None:
     keep_as_before(bench, b"2")
     send(bench, bench.topic, [b"1", b"2", b"3"])
     with pytest.raises(UndeclaredIds) as caught:
@@ -249,7 +249,7 @@ def test_a_dead_letter_sent_again_from_its_topic_keeps_its_id(bench: Bench, text
     assert (replayed.counters.duplicates, bench.effects()) == (1, [])
 
 
-def test_claim_knows_scopes_and_the_way_over(bench: Bench) -> None:
+def test_claim_knows_scopes_and_the_upgrade_to_them(bench: Bench) -> None:
     with bench.database.connect() as conn:
         conn.autocommit = False
         assert claim(conn, "billing", ["1", "2"]) == {"1", "2"}  # as before

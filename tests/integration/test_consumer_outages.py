@@ -22,9 +22,11 @@ ENDS = (
 )
 
 
-def test_a_server_that_became_a_standby_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_consumer_waits_for_a_server_that_became_a_standby(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also by a consumer that suspects its next events, since a process of it has died."""
-    monkeypatch.setattr(ProcessCrashes, "look", lambda self, _: setattr(self, "suspects", 1000))
+    monkeypatch.setattr(ProcessCrashes, "find_crashed", lambda self, _: setattr(self, "suspects", 1000))
     name = sql.Identifier(bench.database.name)
     bench.send_many(5)
     bench.flush()

@@ -60,7 +60,7 @@ def test_members_that_share_two_server_connections_lose_and_repeat_nothing(bench
     bench.applied_once()
 
 
-def test_what_a_transaction_is_told_ends_with_it(bench: Bench, pooled: str) -> None:
+def test_settings_of_a_transaction_end_with_it(bench: Bench, pooled: str) -> None:
     app = bench.app(dsn=pooled, pooler=True, lock_timeout=7, idle_timeout=8)
     told: list[tuple[Any, ...] | None] = []
 

@@ -31,7 +31,7 @@ def test_a_missing_inbox_names_the_command_that_makes_one(bench: Bench) -> None:
     assert refusal(bench.applying(), InboxUnusable) == "there is no table inbox; run outboxctl inbox init"
 
 
-def test_an_inbox_of_another_shape(bench: Bench) -> None:
+def test_an_inbox_with_another_definition(bench: Bench) -> None:
     bench.run("DROP TABLE inbox; CREATE TABLE inbox (event_id uuid PRIMARY KEY, consumer text)")
     assert "has the primary key (event_id), an inbox has (event_id, consumer)" in refusal(
         bench.applying(), InboxUnusable
@@ -90,7 +90,7 @@ def test_a_wrong_password(bench: Bench) -> None:
     assert "\n" not in text
 
 
-def test_a_dsn_that_is_none() -> None:
+def test_an_invalid_dsn() -> None:
     app = Consumer("x", kafka={"bootstrap.servers": "h:1"}, topics=["t"], dsn="not a dsn")
     app.handler("A")(lambda conn, event: None)
     assert "connection string" in refusal(app, UsageError)

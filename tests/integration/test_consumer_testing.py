@@ -65,7 +65,7 @@ def test_events_run_through_the_handlers_without_kafka(
     assert bench.effects() == []  # nothing was committed
 
 
-def test_a_swallowed_error_fails_in_a_trial_too(
+def test_an_error_that_a_handler_catches_fails_in_a_trial_too(
     bench: Bench, outbox_connection: psycopg.Connection[Any], outbox_event: Callable[..., Event]
 ) -> None:
     app = bench.app()

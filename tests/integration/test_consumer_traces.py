@@ -89,7 +89,7 @@ def test_a_handler_s_span_is_a_child_of_its_writer_s(bench: Bench, spans: InMemo
     assert handled[str(broken)].parent is None
 
 
-def test_a_span_tells_what_the_handler_said(bench: Bench, spans: InMemorySpanExporter) -> None:
+def test_a_span_has_the_outcome_of_the_handler(bench: Bench, spans: InMemorySpanExporter) -> None:
     app = bench.app()
 
     @app.handler("Placed", pipeline=False)

@@ -58,7 +58,7 @@ def test_an_error_swallowed_in_pipeline_mode_is_noticed_too(bench: Bench) -> Non
     assert app.counters.failures == 1
 
 
-def test_what_a_broken_off_pipeline_did_not_prepare_is_not_asked_for_by_name(bench: Bench) -> None:
+def test_statements_that_an_aborted_pipeline_did_not_prepare_are_not_executed_by_name(bench: Bench) -> None:
     """Psycopg prepares what it has seen five times, here behind the error, where the server does nothing."""
     app = bench.app(batch_size=20)
 
@@ -222,7 +222,7 @@ def test_the_connection_is_lost_in_the_middle_of_a_batch(bench: Bench) -> None:
     bench.applied_once()
 
 
-def test_a_database_that_refuses_connections_is_waited_for(bench: Bench) -> None:
+def test_the_consumer_waits_for_a_database_that_refuses_connections(bench: Bench) -> None:
     app = bench.applying()
     name = bench.database.name
     bench.send({"n": 0})

@@ -74,7 +74,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
         ("", "its headers are id;", "type_header=..."),
     ],
 )
-def test_a_consumer_that_has_met_no_type_stops_and_keeps_the_offset(
+def test_a_consumer_that_has_seen_no_type_stops_and_keeps_the_offset(
     bench: Bench, caplog: pytest.LogCaptureFixture, name: str, told: str, remedy: str
 ) -> None:
     send(bench, name)
@@ -113,7 +113,7 @@ def test_the_command_says_it_in_one_line(bench: Bench, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["ce_type", "eventType"])
-def test_the_step_that_is_named_helps(bench: Bench, name: str) -> None:
+def test_the_printed_remedy_works(bench: Bench, name: str) -> None:
     send(bench, name)
     with running(bench.applying(type_header=name)) as app:
         until(lambda: app.counters.processed == 50)
@@ -170,7 +170,7 @@ def durable_inbox(bench: Bench, **settings: Any) -> DurableInbox:
     return durable
 
 
-def test_a_stray_record_among_events_is_left_out_counted_and_told_once_a_topic(
+def test_an_untyped_record_among_events_is_skipped_counted_and_logged_once_per_topic(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = create_topic(bench.server, f"{bench.topic}.other")
@@ -189,7 +189,7 @@ def test_a_stray_record_among_events_is_left_out_counted_and_told_once_a_topic(
     assert "untyped 5" in str(app.counters)
 
 
-def test_a_stray_record_in_front_of_events_that_wait_stops_nobody(bench: Bench) -> None:
+def test_an_untyped_record_in_front_of_waiting_events_stops_no_consumer(bench: Bench) -> None:
     """What counts is whether any record that was fetched has a type."""
     send(bench, "", 1)
     send(bench, "event_type", 5, first=1)
@@ -198,7 +198,7 @@ def test_a_stray_record_in_front_of_events_that_wait_stops_nobody(bench: Bench) 
     assert app.counters.untyped == 1
 
 
-def test_tombstones_and_messages_of_the_connector_stop_nobody(bench: Bench) -> None:
+def test_tombstones_and_messages_of_the_connector_stop_no_consumer(bench: Bench) -> None:
     """A tombstone of a compacted topic, Debezium's heartbeat and its logical messages need no type."""
     names = [f"{bench.topic}.message", f"__debezium-heartbeat.{bench.topic}"]
     for name in names:
@@ -243,7 +243,7 @@ def test_names_of_headers_cannot_forge_a_line(bench: Bench, caplog: pytest.LogCa
         assert "and 1981 more" in text
 
 
-def test_words_that_mean_nothing_are_refused() -> None:
+def test_unknown_values_of_untyped_are_refused() -> None:
     kafka = {"bootstrap.servers": "x"}
     settings: list[dict[str, Any]] = [
         {"untyped": "ignore"}, {"type_header": ""}, {"id_scope": ""}, {"unscoped_ids": "orders"},

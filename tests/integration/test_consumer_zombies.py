@@ -14,7 +14,7 @@ from waiting import until
 pytestmark = pytest.mark.stack
 
 
-def test_a_paused_partition_that_leaves_and_comes_back_goes_on(bench: Bench) -> None:
+def test_a_paused_partition_that_is_revoked_and_assigned_again_continues(bench: Bench) -> None:
     """The client keeps a partition paused over a rebalance, without telling."""
     settings = {"group.id": f"{bench.topic}.g", "partition.assignment.strategy": "range"}
     broken = True

@@ -32,6 +32,7 @@ from outbox_consumers.failures.dead_letter import (
 )
 from outbox_consumers.inbox import schema
 from outbox_consumers.inbox.claims import cursor_of
+from outbox_consumers.processes.counters import ConsumerCounters
 from outbox_pipeline.cli import main
 from waiting import PATIENCE_SECONDS, until
 
@@ -199,7 +200,7 @@ def test_dead_jobs_are_listed_redriven_and_discarded(lab: Lab, program: Program)
 
 def test_dead_letters_and_dead_jobs_are_in_one_list(lab: Lab, program: Program) -> None:
     with psycopg.connect(lab.dsn) as conn:
-        book = DeadLetters("billing", "inbox", DeadLetterLimiter(DeadLetterLimit()), None)
+        book = DeadLetters("billing", "inbox", DeadLetterLimiter(DeadLetterLimit()), None, ConsumerCounters())
         event = Event("Placed", {"n": 1}, id=uuid7())
         book.add(cursor_of(conn), event, FailureHistory(1), Reject("an event"))
     durable = durable_of(lab)

@@ -71,7 +71,7 @@ def test_ids_fall_into_the_partition_of_their_day_and_stay_unique(bench: Bench) 
         assert claim(conn, "billing", [today, random]) == set()
 
 
-def test_maintenance_makes_days_ahead_and_drops_what_no_topic_can_deliver(
+def test_maintenance_creates_future_days_and_drops_those_that_no_topic_can_deliver(
     bench: Bench, app_module: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_retention(bench, 5 * 86_400_000)

@@ -75,7 +75,7 @@ class JobWorker:
         self._session = WorkerSession(database)
         self._queue = JobQueue(database.consumer, database.table, settings.keep)
         self._jobs = JobsInProgress()
-        self.renewal = LeaseRenewal(database, settings.lease, self._jobs, self._queue, counters, time.clock)
+        self.renewal = LeaseRenewal(database, settings.lease, self._jobs, self._queue, counters, time.now)
         self._register_statement = job_tables.compose("durable_register", database.table)
         self._unregister_statement = job_tables.compose("durable_unregister", database.table)
         self._worker_id = self._former_id = 0  # the former one until it is removed
@@ -120,13 +120,13 @@ class JobWorker:
         if not jobs:
             self.renewal.wait(POLL_SECONDS)
             return
-        begun = self._time.clock()
+        begun = self._time.now()
         self._jobs.add(jobs)
         while not stopping() and self.renewal.is_held() and (job := self._jobs.take_next()) is not None:
             self._handle(job)
         self._flush()
         self._give_back(self._jobs.take_waiting())
-        self._adapt_take_size(len(jobs), self._time.clock() - begun)
+        self._adapt_take_size(len(jobs), self._time.now() - begun)
 
     def _ensure_registered(self) -> None:
         """Register unless this connection is registered and its lease is held."""
@@ -204,13 +204,13 @@ class JobWorker:
     @contextmanager
     def _in_progress(self, job: LeasedJob, route: Route) -> Iterator[LazyConnection]:
         """Tell the other thread which job is running, and measure how long its handler takes."""
-        conn, begun = self._session.connection(), self._time.clock()
+        conn, begun = self._session.connection(), self._time.now()
         self._jobs.begin(RunningJob(job, begun, route.timeout, route.max_attempts))
         try:
             yield conn
         finally:
             self._jobs.end()
-            route.note_duration(self._time.clock() - begun)
+            route.note_duration(self._time.now() - begun)
 
     def _call_handler(self, conn: LazyConnection, job: LeasedJob, route: Route) -> None:
         job.event._route = route
@@ -220,7 +220,7 @@ class JobWorker:
         """Call a quick handler in the shared transaction. If it fails, each handler is called again alone."""
         self._flush_handled()
         if not self._group:
-            self._group_began = self._time.clock()
+            self._group_began = self._time.now()
         self._group.append(job)
         failed = True
         try:
@@ -236,7 +236,7 @@ class JobWorker:
             raise
         if failed:
             self._redo_alone()
-        elif self._time.clock() - self._group_began > GROUP_SECONDS:
+        elif self._time.now() - self._group_began > GROUP_SECONDS:
             self._flush_group()
 
     def _flush(self) -> None:
@@ -278,7 +278,7 @@ class JobWorker:
         self._count_fenced(len(jobs) - done)
 
     def _add_handled(self, job: LeasedJob) -> None:
-        now = self._time.clock()
+        now = self._time.now()
         if self._handled_count == 0:
             self._group_began = now
         self._handled_count += 1
@@ -334,7 +334,7 @@ class JobWorker:
         if is_transient(error):
             self._counters.transient += 1
             log.warning("%r: %s; trying again soon", job.event, describe(error), extra=about(job.event))
-            self._give_back([job], TRANSIENT.delay(1, self._time.chance()))
+            self._give_back([job], TRANSIENT.delay(1, self._time.random()))
             return
         self._counters.failed += 1
         attempts = job.attempts + 1
@@ -342,7 +342,7 @@ class JobWorker:
         if isinstance(error, Reject) or attempts >= route.max_attempts:
             self._record_outcome(job, lambda conn: self._mark_dead(conn, job, attempts, text))
             return
-        delay = self._settings.retry.delay(attempts, self._time.chance())
+        delay = self._settings.retry.delay(attempts, self._time.random())
         log.error(
             "%r failed, attempt %d, again in %.1f s: %s", job.event, attempts, delay, text,
             exc_info=error if attempts == 1 else None, extra=about(job.event, attempts),
@@ -404,6 +404,6 @@ class JobWorker:
 
     def _wait_for_database(self, error: Exception) -> None:
         self._outages += 1
-        delay = TRANSIENT.delay(self._outages, self._time.chance())
+        delay = TRANSIENT.delay(self._outages, self._time.random())
         log.warning("no database connection, trying again in %.1f s: %s", delay, " ".join(str(error).split()))
         self.renewal.wait(delay)

@@ -1,8 +1,8 @@
-"""A copy of each dead letter on a Kafka topic, for tools that read such topics.
+"""The dead letter topic: a copy of each dead letter, for tools that read such topics.
 
-The record is the original one, key and value untouched; where it came from and why it is here stand in
-headers named, and encoded, as Spring Kafka does, which other tools know: numbers are big-endian. The id that
-the event is known by goes along, so that it keeps it on whatever topic the letter is sent again.
+Key and value are those of the original record. Headers say where it came from and why it failed, named and
+encoded as Spring Kafka does (numbers are big-endian), which other tools understand. Another header carries
+the event's id, so that the event keeps it when the copy is sent to a topic again.
 """
 
 from __future__ import annotations
@@ -17,31 +17,30 @@ from outbox_connectors.record_headers import Headers
 from outbox_consumers.errors import NotDelivered
 from outbox_consumers.event import Event
 from outbox_consumers.failures.dead_letter import MAX_ERROR_CHARACTERS, FailureHistory
-from outbox_consumers.identity import LETTER_ID_HEADER
+from outbox_consumers.identity import DEAD_LETTER_ID_HEADER
 
 DELIVERY_SECONDS: Final = 5.0
 _PREFIX: Final = "kafka_dlt-"
 _ATTEMPTS: Final = "retry_topic-attempts"
-# What a producer may share with the consumer's properties: how to reach and to trust the brokers.
-_SHARED: Final = ("bootstrap.servers", "client.", "security.", "sasl.", "ssl.", "socket.", "broker.address")
 
 
 class DeadLetterTopic:
-    """The topic of one consumer's dead letters; connects at the first one."""
+    """Sends the dead letters of one consumer to its topic. Connects when the first one is sent.
 
-    def __init__(self, kafka: Mapping[str, Any], topic: str, group: str) -> None:
-        self._settings = {key: value for key, value in kafka.items() if key.startswith(_SHARED)}
+    `connection` holds the properties with which a Kafka client connects to the brokers.
+    """
+
+    def __init__(self, connection: Mapping[str, Any], topic: str, group: str) -> None:
+        self._connection = connection
         self._topic = topic
         self._group = group
         self._producer: Producer | None = None
 
-    def send(self, event: Event, trouble: FailureHistory, error: BaseException) -> None:
-        """Write the letter and wait until the brokers have it. Raises NotDelivered when they do not."""
+    def send(self, event: Event, history: FailureHistory, error: BaseException) -> None:
+        """Send a copy and wait until the brokers acknowledge it. Raises NotDelivered if they do not."""
         if self._producer is None:
-            self._producer = Producer(
-                self._settings
-                | {"enable.idempotence": True, "message.timeout.ms": int(DELIVERY_SECONDS * 1000)}
-            )
+            guarantees = {"enable.idempotence": True, "message.timeout.ms": int(DELIVERY_SECONDS * 1000)}
+            self._producer = Producer({**self._connection, **guarantees})
         results: list[KafkaError | None] = []
 
         def delivered(problem: KafkaError | None, _: Message) -> None:
@@ -53,7 +52,7 @@ class DeadLetterTopic:
                 self._topic,
                 message.value(),
                 message.key(),
-                headers=dead_letter_headers(event, trouble, error, self._group),
+                headers=dead_letter_headers(event, history, error, self._group),
                 on_delivery=delivered,
             )
             self._producer.flush(DELIVERY_SECONDS + 1)
@@ -66,10 +65,11 @@ class DeadLetterTopic:
             raise NotDelivered(f"topic {self._topic} did not take a dead letter: {problem_text}")
 
 
-def dead_letter_headers(event: Event, trouble: FailureHistory, error: BaseException, group: str) -> Headers:
-    """Give the original headers and, behind them, the letter's own; those of an earlier letter go.
+def dead_letter_headers(event: Event, history: FailureHistory, error: BaseException, group: str) -> Headers:
+    """Return the original headers followed by those of the dead letter.
 
-    Headers of an earlier trip would otherwise pile up until the record is too large.
+    Headers that an earlier dead letter of the same event left behind are removed; they would add up until
+    the record is too large.
     """
     topic, partition, offset = event.position
     kind, timestamp = event.message.timestamp()
@@ -84,8 +84,8 @@ def dead_letter_headers(event: Event, trouble: FailureHistory, error: BaseExcept
         "exception-message": str(error)[:MAX_ERROR_CHARACTERS].encode("utf-8", "backslashreplace"),
     }
     others: dict[str, bytes] = {
-        _ATTEMPTS: struct.pack("!i", trouble.attempts),
-        LETTER_ID_HEADER: str(event.id).encode(),
+        _ATTEMPTS: struct.pack("!i", history.attempts),
+        DEAD_LETTER_ID_HEADER: str(event.id).encode(),
     }
     kept = [pair for pair in event.record_headers if not (pair[0].startswith(_PREFIX) or pair[0] in others)]
     return [*kept, *((_PREFIX + name, value) for name, value in own.items()), *others.items()]

@@ -1,7 +1,7 @@
-"""Aggregates that wait: a failed event and everything behind it of the same key, in order, in a table.
+"""Parked events: a failed event and the later events of its key wait in a table, in order.
 
-Parking takes an event off the partition, so other aggregates go on at once. It is claimed in the same
-transaction: from then on the parked row, not Kafka, is what guarantees that it will be handled.
+A parked event no longer holds up its partition, so other aggregates continue at once. It is claimed in the
+same transaction: from then on the row in the table, not Kafka, guarantees that it will be handled.
 """
 
 from __future__ import annotations
@@ -16,26 +16,25 @@ from psycopg.rows import dict_row
 
 from outbox_consumers import sql
 from outbox_consumers.event import Event
-from outbox_consumers.failures.dead_letter import FailureHistory, describe, event_of, row
+from outbox_consumers.failures.dead_letter import NO_FAILURES, FailureHistory, describe, event_of, row
 
 _LONGEST_QUEUE: Final = 2000  # bytes; an index entry holds 2,700 at most, a key may be longer
-_UNTROUBLED: Final = FailureHistory()
 
 
 @dataclass(frozen=True, slots=True)
 class ParkedEvent:
-    """The head of a queue, locked by the transaction that took it."""
+    """The first event of a queue, locked by the transaction that took it."""
 
     position: int
     event: Event
     queue: bytes
-    trouble: FailureHistory
+    history: FailureHistory
 
 
 def queue_of(event: Event) -> bytes:
-    """Name the queue an event waits in: its topic and key. Events without a key wait alone.
+    """Return the name of the queue of an event: its topic and key. An event without a key has its own queue.
 
-    `redrive_dead_letters.sql` names queues in the same way.
+    `redrive_dead_letters.sql` forms the same names.
     """
     key = event.message.key()
     if key is None:
@@ -45,10 +44,10 @@ def queue_of(event: Event) -> bytes:
 
 
 class Parked:
-    """The parked events of one consumer, as its own loop sees them.
+    """Reads and writes the parked events of one consumer.
 
-    `queues` is what was known after the last `look`. A queue that another process has emptied meanwhile
-    only makes this one park an event that would not have needed it.
+    `queues` holds the queues found by the last `read_queues`. If another process has emptied one since,
+    the only consequence is that this process parks an event which it could have handled.
     """
 
     def __init__(self, consumer: str, table: str) -> None:
@@ -61,13 +60,15 @@ class Parked:
         self._unpark = sql.compose("unpark", parked=parked)
         self._postpone = sql.compose("postpone_parked", parked=parked)
 
-    def look(self, cursor: psycopg.Cursor[Any]) -> None:
-        """Read which queues there are. To be done after every careful claim: a predecessor that we have
-        waited for may have parked what comes before the events at hand."""
+    def read_queues(self, cursor: psycopg.Cursor[Any]) -> None:
+        """Read which queues exist. To be called after every claim that expects duplicates.
+
+        The previous owner of the partition may have parked earlier events while the claim waited for it.
+        """
         self.queues = {queue for (queue,) in cursor.execute(self._queues, {"consumer": self._consumer})}
 
     def split(self, events: Sequence[Event]) -> tuple[Sequence[Event], Sequence[Event]]:
-        """Part the events that may be handled from those whose aggregate waits."""
+        """Separate the events that may be handled from those whose aggregate has parked events."""
         if not self.queues:
             return events, ()
         free: list[Event] = []
@@ -80,28 +81,28 @@ class Parked:
         self,
         cursor: psycopg.Cursor[Any],
         event: Event,
-        trouble: FailureHistory = _UNTROUBLED,
+        history: FailureHistory = NO_FAILURES,
         error: BaseException | None = None,
         delay: float = 0.0,
     ) -> None:
-        """Queue an event, in the caller's transaction."""
+        """Add an event to its queue, in the caller's transaction. `delay` is in seconds."""
         text = describe(error) if error else "waits behind a failed event of the same key"
-        values = row(self._consumer, event, trouble, text) | {"queue": queue_of(event), "delay": delay}
+        values = row(self._consumer, event, history, text) | {"queue": queue_of(event), "delay": delay}
         cursor.execute(self._park, values)
 
     def take(self, conn: psycopg.Connection[Any]) -> ParkedEvent | None:
-        """Lock the head of a queue that is due, if there is one that nobody works on."""
+        """Lock the first event of a queue that is due. None: no event is due and unlocked."""
         cursor = psycopg.Cursor(conn, row_factory=dict_row)
         found = cursor.execute(self._take, {"consumer": self._consumer}).fetchone()
         if found is None:
             return None
         event = event_of(found)
         event._attempt = found["attempts"] + 1
-        trouble = FailureHistory(found["attempts"], 0, found["first_failed_at"])
-        return ParkedEvent(found["position"], event, found["queue"], trouble)
+        history = FailureHistory(found["attempts"], 0, found["first_failed_at"])
+        return ParkedEvent(found["position"], event, found["queue"], history)
 
     def remove(self, cursor: psycopg.Cursor[Any], parked: ParkedEvent) -> bool:
-        """Take an event out of its queue, in the transaction that handles it. False when it is gone."""
+        """Delete an event from its queue, in the caller's transaction. False: it is not there any more."""
         return cursor.execute(self._unpark, {"position": parked.position}).rowcount == 1
 
     def postpone(
@@ -112,6 +113,6 @@ class Parked:
         error: str,
         delay: float,
     ) -> None:
-        """Leave an event at the head of its queue until later."""
+        """Make an event due again in `delay` seconds; it stays the first one of its queue."""
         values = {"position": parked.position, "attempts": attempts, "error": error, "delay": delay}
         cursor.execute(self._postpone, values)

@@ -1,10 +1,10 @@
-"""Events that kill the process: found although the process cannot tell.
+"""Process crashes: find an event that crashes the process which handles it, and make it a dead letter.
 
-Counting attempts in memory does not help when the process dies with them, and counting each in the
-database would cost a commit per event. So a process leaves a row while it runs, guarded by a lock of its
-session. Who starts and finds a row without its lock knows that somebody died, and handles the first
-events, among which the cause must be, one by one: each attempt is counted, and committed, before it is
-made. An event that has seen too many deaths becomes a dead letter.
+Attempts counted in memory are lost in a crash, and counting each one in the database would cost a commit
+per event. So each process keeps a row while it runs and holds an advisory lock for it in its session. A
+process that starts and finds a row without a lock knows that its owner crashed. It handles the next events,
+which include the cause, one by one, and commits a count of each attempt before it makes it. An event whose
+attempts ended in MAX_CRASHES crashes becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from outbox_consumers.inbox.claims import PackedIds, cursor_of
 
 log = logging.getLogger("outbox_consumers")
 
-MAX_DEATHS: Final = 3
+MAX_CRASHES: Final = 3
 
 
 class CrashedTooOften(Exception):
-    """An event near which the process died again and again."""
+    """The process crashed repeatedly while it handled an event."""
 
 
 class ProcessCrashes:
-    """What one process knows about the deaths of its predecessors. `suspects` counts events down.
+    """Crashed processes of one consumer. `suspects` is how many of the next events may be the cause.
 
-    Without a session of its own (`blind`: behind a pooler) it can hold no lock, and knows nothing.
+    `disabled`: behind a pooler a process has no session of its own and cannot hold the lock; then no crash
+    is found.
     """
 
     def __init__(
-        self, consumer: str, table: str, member: UUID, batch_size: int, *, blind: bool = False
+        self, consumer: str, table: str, member: UUID, batch_size: int, *, disabled: bool = False
     ) -> None:
         parts = {
             "inbox": sql.table(table),
@@ -44,33 +45,33 @@ class ProcessCrashes:
             "attempt": sql.attempt(table),
         }
         self.suspects = 0
-        self._blind = blind
+        self._disabled = disabled
         self._consumer = consumer
         self._member = member
         self._batch_size = batch_size
         self._statements = {name: sql.compose(name, **parts) for name in _STATEMENTS}
 
     def join(self, conn: psycopg.Connection[Any]) -> None:
-        """Say that this process runs; to be done on every new connection, in autocommit mode."""
-        if not self._blind:
+        """Register this process. To be called on every new connection, in autocommit mode."""
+        if not self._disabled:
             self._run(conn, "join_members", member=self._member)
 
-    def look(self, conn: psycopg.Connection[Any]) -> None:
-        """Find members that died. Then the next batch is looked at one by one."""
-        if self._blind:
+    def find_crashed(self, conn: psycopg.Connection[Any]) -> None:
+        """Find crashed processes and remove their rows. If there are any, suspect the next events."""
+        if self._disabled:
             return
-        dead = self._run(conn, "bury_members", member=self._member).fetchall()
-        if dead:
+        crashed = self._run(conn, "remove_crashed_members", member=self._member).fetchall()
+        if crashed:
             self.suspects = self._batch_size
-            log.warning("%d processes of this consumer died; handling the next events one by one", len(dead))
+            log.warning("%d processes of this consumer crashed; handling events one by one", len(crashed))
 
     def leave(self, conn: psycopg.Connection[Any]) -> None:
-        """Say that this process ends in an orderly way."""
-        if not self._blind:
+        """Remove this process: it ends without a crash."""
+        if not self._disabled:
             self._run(conn, "leave_members", member=self._member)
 
-    def unseen(self, conn: psycopg.Connection[Any], events: Sequence[Event]) -> list[Event]:
-        """Leave out the events that are handled already: they killed nobody."""
+    def not_handled(self, conn: psycopg.Connection[Any], events: Sequence[Event]) -> list[Event]:
+        """Return the events that are not handled yet. A handled event cannot be the cause of a crash."""
         ids = PackedIds.of([event.packed_id for event in events])
         cursor = cursor_of(conn).execute(
             self._statements["seen_events"], {"consumer": self._consumer, "ids": ids}, binary=True
@@ -78,14 +79,14 @@ class ProcessCrashes:
         seen = {row[0] for row in cursor}
         return [event for event in events if event.packed_id not in seen]
 
-    def attempt(self, conn: psycopg.Connection[Any], event: Event) -> int:
-        """Count an attempt, committed before it is made, and say how many there have been."""
+    def count_attempt(self, conn: psycopg.Connection[Any], event: Event) -> int:
+        """Count and commit an attempt before it is made. Returns how many there are, this one included."""
         row = self._run(conn, "count_attempt", event_id=event.id).fetchone()
         assert row is not None
         return int(row[0])
 
-    def survived(self, conn: psycopg.Connection[Any], events: Sequence[Event]) -> None:
-        """Forget the attempts of events that are handled or given up."""
+    def clear_attempts(self, conn: psycopg.Connection[Any], events: Sequence[Event]) -> None:
+        """Delete the counts of events whose attempt did not crash the process."""
         self._run(conn, "clear_attempts", ids=[event.id for event in events])
         self.suspects = max(0, self.suspects - len(events))
 
@@ -95,7 +96,7 @@ class ProcessCrashes:
 
 _STATEMENTS: Final = (
     "join_members",
-    "bury_members",
+    "remove_crashed_members",
     "leave_members",
     "seen_events",
     "count_attempt",

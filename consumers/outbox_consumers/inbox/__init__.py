@@ -1,1 +1,1 @@
-"""The inbox tables: claims of event ids, their schema, and how long ids are remembered."""
+"""The inbox: claims of event ids, the tables and their creation, and how long ids are remembered."""

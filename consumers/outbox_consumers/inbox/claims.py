@@ -1,4 +1,4 @@
-"""Claim events: the one statement that makes a second delivery find nothing to do.
+"""Claim events: one statement that marks event ids as handled and returns those that were not.
 
 The primary key (event_id, consumer) is the lock. Of two transactions that claim the same event the
 second waits for the first: it gets nothing when the first commits, the event when it rolls back
@@ -31,7 +31,7 @@ Id = TypeVar("Id", UUID, str)
 
 
 class PackedIds(bytes):
-    """A binary `uuid[]`, ten times cheaper to make than one of UUID objects (measured: 0.5 us an id)."""
+    """A binary `uuid[]`. Ten times cheaper to make than a list of UUID objects (measured: 0.5 us an id)."""
 
     @classmethod
     def of(cls, ids: Sequence[bytes]) -> PackedIds:
@@ -41,18 +41,18 @@ class PackedIds(bytes):
 
 
 class PackedIdsDumper(Dumper):
-    """Hand the packed array to PostgreSQL as it is."""
+    """Passes the packed array to PostgreSQL unchanged."""
 
     format = pq.Format.BINARY
     oid = _UUID_ARRAY_OID
 
     def dump(self, obj: PackedIds) -> bytes:
-        """Give the bytes back: they are the parameter already."""
+        """Return the bytes, which are the parameter already."""
         return obj
 
 
 def cursor_of(conn: psycopg.Connection[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
-    """Open a cursor of our own, whatever row or cursor factory the connection's owner has chosen."""
+    """Open a cursor with tuple rows, whatever row or cursor factory the connection has."""
     cursor = psycopg.Cursor(conn, row_factory=tuple_row)
     cursor.adapters.register_dumper(PackedIds, PackedIdsDumper)
     return cursor
@@ -70,11 +70,11 @@ def claim(
 
     Works on the caller's connection inside the caller's transaction and never commits: do the work of
     the returned events in the same transaction. An event whose transaction rolls back is claimable
-    again. Waits for another transaction that holds one of the ids, as long as `lock_timeout` allows.
-    An id given twice is returned once.
+    again. Waits up to `lock_timeout` for another transaction that holds one of the ids. An id that is
+    given twice is returned once.
 
-    An id that is no UUID is unique only within its source: `scope` names it, for a topic in the way of
-    `Consumer` the topic's name. Without one it is stored as a UUIDv5 of its text alone.
+    An id that is no UUID is unique only within its source, which `scope` names; `Consumer` uses the name of
+    the topic. Without a scope it is stored as a UUIDv5 of its text alone.
 
     Raises UsageError outside a transaction and for an id that identifies nothing (empty, blank, `null`, the
     nil UUID), InboxUnusable without an inbox table.
@@ -113,7 +113,7 @@ async def claim_async(
 
 
 def inbox_missing(table: str) -> InboxUnusable:
-    """Say that there is no inbox table, and how to make one."""
+    """Return the error for a missing inbox table."""
     return InboxUnusable(f"there is no table {table}", remedy="run outboxctl inbox init")
 
 
@@ -133,7 +133,7 @@ def _packed(value: UUID | str, scope: str) -> bytes:
     if says_nothing(text):
         raise UsageError(
             f"claim() was given the id {str(value)!r}, which identifies nothing",
-            remedy="claim what tells this event from every other",
+            remedy="pass an id that is different for every event",
         )
     return (packed_uuid(text) or scoped_id(scope, text)) if scope else unscoped_id(text)
 
@@ -147,16 +147,16 @@ def _check_transaction(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[A
 
 
 class Claims(Protocol):
-    """What the loop asks for: which events of a batch are to be handled."""
+    """Claims events for the loop."""
 
-    careful: bool
+    careful: bool  # whether the next claim expects duplicates
 
     def claim(self, cursor: psycopg.Cursor[Any], events: Sequence[Event]) -> Sequence[Event]:
-        """Return the events to handle, in their order."""
+        """Claim events and return those to handle, in their order."""
         ...
 
     def give_back(self, cursor: psycopg.Cursor[Any], events: Sequence[Event]) -> None:
-        """Undo the claim of events that were not handled."""
+        """Release the claims of events that were not handled."""
         ...
 
 
@@ -167,9 +167,10 @@ def _begin(cursor: psycopg.Cursor[Any]) -> None:
 class Inbox:
     """The claims of one consumer in its own loop.
 
-    It begins with the form that fails on a duplicate, since that costs PostgreSQL half (no speculative
-    insertion), and changes to the careful form when a duplicate shows up, until a batch comes without
-    one. The caller sets `careful` after a rebalance: that is when Kafka delivers again.
+    There are two statements. The fast one fails on a duplicate and costs PostgreSQL half as much, since it
+    needs no speculative insertion. The other one, for `careful`, returns which ids are new. A duplicate
+    sets `careful`, a batch without one clears it. The caller sets it after a rebalance, since Kafka then
+    delivers records again.
     """
 
     def __init__(
@@ -184,7 +185,10 @@ class Inbox:
         self._give_back = sql.compose("give_back", inbox=inbox)
 
     def claim(self, cursor: psycopg.Cursor[Any], events: Sequence[Event]) -> Sequence[Event]:
-        """Claim the events of a batch; must be the first statement of the transaction."""
+        """Claim the events of a batch.
+
+        Must be the first statement of the transaction, which it restarts at a duplicate.
+        """
         values = self._values(events)
         if not self.careful:
             try:
@@ -201,7 +205,7 @@ class Inbox:
         return first_occurrences(events, {row[0] for row in cursor})
 
     def give_back(self, cursor: psycopg.Cursor[Any], events: Sequence[Event]) -> None:
-        """Undo the claim of events that were not handled."""
+        """Release the claims of events that were not handled."""
         cursor.execute(self._give_back, self._values(events))
 
     def _values(self, events: Sequence[Event]) -> dict[str, object]:
@@ -210,7 +214,7 @@ class Inbox:
 
 
 def first_occurrences(events: Sequence[Event], fresh: set[bytes]) -> list[Event]:
-    """Keep the events with a fresh id; of an id that a batch holds twice, the first."""
+    """Return the events with a fresh id; if a batch holds an id twice, the first of the two."""
     left = set(fresh)
     kept = []
     for event in events:

@@ -29,12 +29,12 @@ _MAX_BASE_BYTES: Final = 40
 
 
 def job(inbox: str) -> composing.Identifier:
-    """Quote the name of the table of jobs that belongs to an inbox."""
+    """Return the quoted name of an inbox's table of jobs."""
     return sql.table(f"{inbox}_job")
 
 
 def worker(inbox: str) -> composing.Identifier:
-    """Quote the name of the table of workers that belongs to an inbox."""
+    """Return the quoted name of an inbox's table of workers."""
     return sql.table(f"{inbox}_worker")
 
 
@@ -60,7 +60,7 @@ def steps(table: str = DEFAULT_TABLE, roles: Sequence[str] = ()) -> tuple[Step, 
     )
     grants = (
         Step("rights", f"of {role} on {table}_job", _grant(table, role)) for role in roles
-    )  # the identity columns need no right of their own (PostgreSQL docs, CREATE TABLE)
+    )  # the identity columns need no grant of their own (PostgreSQL docs, CREATE TABLE)
     return (
         Step("table", f"{table}_job", sql.compose("durable_create_job", job=job(table)).decode()),
         *indexes,

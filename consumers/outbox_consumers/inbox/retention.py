@@ -1,8 +1,8 @@
-"""How long the inbox remembers: one partition per day of the ids, made ahead, dropped when no longer needed.
+"""How long the inbox remembers ids: one partition per day, created in advance, dropped after the window.
 
-A UUIDv7 begins with its time, so the same id always falls into the same day's partition: uniqueness
-holds over the partitions, and forgetting a day is a DROP instead of a DELETE. Ids without a time live in
-the default partition and are pruned by when they were received.
+A UUIDv7 begins with its time, so an id always falls into the partition of the same day: ids are unique over
+all partitions, and a day is forgotten by DROP instead of DELETE. Ids without a time are in the default
+partition and are deleted by the time at which they were received.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from outbox_consumers import sql
 from outbox_consumers.errors import RefusedWindow
 
 AHEAD: Final = timedelta(days=7)
-MARGIN: Final = timedelta(days=1)  # clocks, and a segment that Kafka has not yet dropped
+MARGIN: Final = timedelta(days=1)  # for clock differences and segments that Kafka has not deleted yet
 _BOUND: Final = re.compile(r"FROM \('([0-9a-f-]{36})'\) TO \('([0-9a-f-]{36})'\)")
 
 
@@ -39,7 +39,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
-    """What maintenance has to do: days to make, days to drop, and until when rows are pruned."""
+    """What maintenance does: days to create, partitions to drop, and before which time rows are deleted."""
 
     create: tuple[date, ...]
     drop: tuple[Partition, ...]
@@ -47,31 +47,31 @@ class RetentionPlan:
 
 
 def first_id(moment: datetime) -> UUID:
-    """Give the lowest id that a UUIDv7 of this moment can have (RFC 9562: 48 bits of milliseconds)."""
+    """Return the lowest UUIDv7 of a moment (RFC 9562: 48 bits of milliseconds)."""
     return UUID(int=int(moment.timestamp() * 1000) << 80)
 
 
 def day_of(identifier: UUID) -> date:
-    """Give the day (UTC) that a lowest id stands for."""
+    """Return the day (UTC) of a UUIDv7."""
     return datetime.fromtimestamp((identifier.int >> 80) / 1000, UTC).date()
 
 
 def is_stale(packed_id: bytes, window: bytes) -> bool:
-    """Say whether an id is a UUIDv7 from before the window: nobody knows whether it was handled."""
+    """Return whether an id is a UUIDv7 from before the window: whether it was handled is unknown."""
     return packed_id < window and packed_id[6] >> 4 == 7
 
 
 def window_of(retentions: Mapping[str, timedelta | None], keep: timedelta | None) -> timedelta | None:
-    """Derive how long to remember from how long the topics do; None: for ever.
+    """Return how long the inbox has to remember ids, from the retention of the topics; None: for ever.
 
-    A topic whose records never expire may deliver any event again, so nothing can be forgotten.
-    Raises RefusedWindow for a `keep` that is shorter.
+    A topic whose records never expire may deliver any event again, so no id can be forgotten. `keep` makes
+    the window longer; raises RefusedWindow if it would make it shorter.
     """
     endless = sorted(topic for topic, retention in retentions.items() if retention is None)
     if endless:
         if keep is not None:
             raise RefusedWindow(
-                f"topic {endless[0]} keeps its records for ever, an inbox that forgets would repeat effects",
+                f"topic {endless[0]} keeps its records for ever: forgetting ids would repeat effects",
                 remedy="set retention.ms on the topic, or leave --keep out",
             )
         return None
@@ -87,7 +87,7 @@ def window_of(retentions: Mapping[str, timedelta | None], keep: timedelta | None
 
 
 def plan(partitions: Sequence[Partition], now: datetime, window: timedelta | None) -> RetentionPlan:
-    """Decide which days to make and which to drop."""
+    """Decide which days to create and which partitions to drop."""
     there = {p.day for p in partitions}
     days = (AHEAD // timedelta(days=1)) + 1
     wanted = [now.date() + timedelta(days=n) for n in range(days)]
@@ -105,20 +105,20 @@ def partitions(conn: psycopg.Connection[Any], table: str) -> tuple[Partition, ..
 
 
 def window_start(conn: psycopg.Connection[Any], table: str) -> bytes:
-    """Read below which ids the inbox remembers nothing; empty when it has never forgotten."""
+    """Read the id below which the inbox remembers nothing; empty if it has never forgotten any."""
     cursor = psycopg.Cursor(conn, row_factory=tuple_row)
     row = cursor.execute(sql.compose("read_window", journal=sql.journal(table)), binary=True).fetchone()
     return bytes(row[0]) if row and row[0] else b""
 
 
 def consumers(conn: psycopg.Connection[Any], table: str) -> list[dict[str, Any]]:
-    """Count the rows of each consumer, with when the first and the last came. Reads the whole inbox."""
+    """Count the rows of each consumer and read the times of its first and last. Reads the whole inbox."""
     cursor = psycopg.Cursor(conn, row_factory=dict_row)
     return cursor.execute(sql.compose("count_inbox", inbox=sql.table(table))).fetchall()
 
 
 def create_day(table: str, day: date) -> bytes:
-    """Write the statement that makes a day's partition."""
+    """Return the statement that creates the partition of a day."""
     start = datetime.combine(day, time(), UTC)
     return sql.compose(
         "create_inbox_day",
@@ -132,11 +132,11 @@ def create_day(table: str, day: date) -> bytes:
 def maintain(
     conn: psycopg.Connection[Any], table: str, todo: RetentionPlan, lock_seconds: float = 5.0
 ) -> int:
-    """Do what the plan says, each step in a transaction of its own, and return how many rows were pruned.
+    """Carry out the plan, each step in its own transaction, and return how many rows were deleted.
 
-    Waits at most `lock_seconds` for the short lock on the inbox that making and dropping a partition
-    take; consumers wait behind it. Raises psycopg.errors.LockNotAvailable then: run it again.
-    Needs the ownership of the inbox. `conn` is in autocommit mode.
+    Creating and dropping a partition take a short lock on the inbox, and consumers wait behind it. Waits for
+    the lock at most `lock_seconds`, then raises psycopg.errors.LockNotAvailable: run it again. The role has
+    to own the inbox. `conn` is in autocommit mode.
     """
     for day in todo.create:
         with _bounded(conn, lock_seconds):
@@ -157,7 +157,7 @@ def _bounded(conn: psycopg.Connection[Any], lock_seconds: float) -> Iterator[Non
 
 
 def _drop(conn: psycopg.Connection[Any], table: str, old: Sequence[Partition], before: UUID) -> None:
-    """Drop days and note it in the same transaction, so that no consumer trusts a missing day."""
+    """Drop days and record it in the same transaction, so that no consumer takes their events for new."""
     schema = table.rpartition(".")[0]
     for partition in old:
         name = f"{schema}.{partition.name}" if schema else partition.name
@@ -187,9 +187,10 @@ def forget(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> int:
-    """Let events be handled again on purpose, and note why. In the caller's transaction.
+    """Delete claims so that their events are handled again, and record the reason in the journal.
 
-    Either `ids`, or all events whose UUIDv7 is from `since` to before `until`.
+    Either `ids`, or all events whose UUIDv7 is from `since` to before `until`. In the caller's transaction.
+    Returns how many there were.
     """
     if ids:
         values: dict[str, object] = {"consumer": consumer, "ids": list(ids)}

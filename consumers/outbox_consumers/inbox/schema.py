@@ -1,4 +1,4 @@
-"""The tables a consumer needs in its own database: created on request, never behind anybody's back."""
+"""The tables that a consumer needs in its own database. Created only on request (`outboxctl inbox init`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from outbox_consumers.inbox.retention import AHEAD, create_day
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One statement, and the object it makes."""
+    """One statement, and the object that it creates."""
 
     kind: str
     name: str
@@ -30,7 +30,7 @@ class Step:
 def steps(
     table: str = DEFAULT_TABLE, roles: Sequence[str] = (), today: date | None = None
 ) -> tuple[Step, ...]:
-    """List what creating the inbox takes, in order. Every statement may be run again."""
+    """List the steps that create the inbox, in order. Every statement may be run again."""
     today = today or datetime.now(UTC).date()
     days = [today + timedelta(days=n) for n in range(-1, AHEAD.days + 1)]
     parts = sql.tables(table)
@@ -60,7 +60,7 @@ def _default(table: str) -> str:
 
 
 def missing(conn: psycopg.Connection[Any], table: str = DEFAULT_TABLE) -> tuple[str, ...]:
-    """Name the tables that are not there yet."""
+    """Return the tables of the inbox that do not exist."""
     cursor = psycopg.Cursor(conn, row_factory=tuple_row)
     names = {
         part.as_string(None): table if what == "inbox" else f"{table}_{what}"
@@ -72,9 +72,9 @@ def missing(conn: psycopg.Connection[Any], table: str = DEFAULT_TABLE) -> tuple[
 
 
 def apply(conn: psycopg.Connection[Any], todo: Sequence[Step]) -> None:
-    """Run the steps in one transaction of their own.
+    """Run the steps in one transaction and commit it.
 
-    Raises InboxUnusable when there is an inbox of the earlier, unpartitioned layout.
+    Raises InboxUnusable if there is an inbox of the earlier layout, without partitions.
     """
     try:
         with conn.transaction():

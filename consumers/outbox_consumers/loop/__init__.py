@@ -1,1 +1,1 @@
-"""The loop of a consumer: fetch from Kafka, apply in one transaction, store offsets, hold back what fails."""
+"""The loop of a consumer: fetch from Kafka, apply in one transaction, store offsets, hold what fails."""

@@ -1,4 +1,4 @@
-"""The consumer's loop turned inside out: batches for a loop of your own, with the same guarantee."""
+"""Batches for an application's own loop, with the same guarantees as the loop of `Consumer.run`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from outbox_consumers.event import Event
 from outbox_consumers.handlers.session import ConsumerSession
 from outbox_consumers.inbox.claims import Claims
 from outbox_consumers.loop.event_reader import EventReader
-from outbox_consumers.loop.group_member import GroupMember, partition_of
+from outbox_consumers.loop.group_member import POLL_SECONDS, GroupMember, partition_of
 from outbox_consumers.processes.counters import ConsumerCounters
 
-ROUNDS: Final = 3
-POLL_SECONDS: Final = 0.25
+MAX_YIELDS: Final = 3  # of the same batch
 
 
 class Batch:
-    """Some records and, inside `transaction`, those of their events that nobody has handled yet."""
+    """Some events; `transaction` yields those of them that are not handled yet."""
 
     def __init__(
         self, events: Sequence[Event], session: ConsumerSession, claims: Claims, counters: ConsumerCounters
@@ -40,9 +39,9 @@ class Batch:
     def transaction(self) -> Iterator[tuple[psycopg.Connection[Any], Sequence[Event]]]:
         """Claim the events and commit at the end of the block; an exception rolls back.
 
-        Gives the connection and the events to handle, in order. Raises SwallowedDatabaseError,
+        Yields the connection and the events to handle, in order. Raises SwallowedDatabaseError,
         TransactionEndedByHandler or UnprovenTransaction when the commit cannot be proven; then the batch
-        comes again.
+        is yielded again.
         """
         try:
             fresh = self._claims.claim(self._session.begin(), self.events)
@@ -58,14 +57,17 @@ class Batch:
         self._counters.duplicates += len(self.events) - len(fresh)
 
     def skip(self) -> None:
-        """Leave the batch out on purpose: its offsets are stored, its events stay unclaimed."""
+        """Skip the batch: its offsets are stored, its events are not claimed."""
         self.done = True
         self._counters.skipped += len(self.events)
 
 
 class Batches:
-    """Iterates over batches. One that was neither committed nor skipped comes again: a loop that goes on
-    after an error must not lose it. The third time in a row raises BatchNotCommitted."""
+    """Iterates over batches.
+
+    A batch that was neither committed nor skipped is yielded again, so that a loop which continues after an
+    error does not lose it. Raises BatchNotCommitted after MAX_YIELDS times in a row.
+    """
 
     def __init__(
         self,
@@ -97,30 +99,30 @@ class Batches:
             if not messages:
                 continue
             events = [self._reader.event(message) for message in messages]
-            for _ in range(ROUNDS):
+            for _ in range(MAX_YIELDS):
                 batch = Batch(events, self._session, self._claims, self._counters)
                 yield batch
                 if batch.done or self._stopping():
                     break
             else:
                 raise BatchNotCommitted(
-                    f"a batch of {len(messages)} events came {ROUNDS} times and was not committed",
-                    remedy="handle it inside `with batch.transaction()`, or say batch.skip()",
+                    f"a batch of {len(messages)} events was yielded {MAX_YIELDS} times and never committed",
+                    remedy="handle it inside `with batch.transaction()`, or call batch.skip()",
                 )
             if batch.done:
                 self._source.store({partition_of(message): message for message in messages}.values())
 
     def _gather(self) -> list[Message]:
-        """Fetch a batch; wait for more only if asked to."""
+        """Fetch a batch; with `wait`, wait for more records to fill it."""
         if self._broken:
-            raise Failed("an exception has interrupted the Kafka client, which may have dropped records")
+            raise Failed("an exception interrupted the Kafka client, which may have lost records")
         try:
             messages = self._fetch(self._max_size, POLL_SECONDS)
             end = self._clock() + self._wait
             while messages and len(messages) < self._max_size and self._clock() < end:
                 more = self._fetch(self._max_size - len(messages), max(0.0, end - self._clock()))
-                gone = set(self._gone)
-                messages = [m for m in messages if partition_of(m) not in gone] + more
+                changed = set(self._changed)
+                messages = [m for m in messages if partition_of(m) not in changed] + more
         except BaseException:
             self._broken = True
             raise
@@ -128,7 +130,7 @@ class Batches:
 
     def _fetch(self, limit: int, timeout: float) -> list[Message]:
         messages = self._source.fetch(limit, timeout)
-        self._gone = self._source.gone()
-        if self._gone:
+        self._changed = self._source.changed_partitions()
+        if self._changed:
             self._claims.careful = True
         return messages

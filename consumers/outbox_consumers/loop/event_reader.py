@@ -1,7 +1,7 @@
-"""Make events of records, whoever wrote them: find the handler, the type, the id, and what is odd about them.
+"""Make events of Kafka records of any origin: find their type, id and handler, and report suspicious ids.
 
-Nothing in a record can raise here, but a consumer that has never met a record with a type stops: then the
-type stands in another header, and skipping would lose every event.
+No content of a record raises an error here, with one exception: a consumer that has seen only records
+without a type stops, since the type is then probably in another header and skipping would lose every event.
 """
 
 from __future__ import annotations
@@ -34,15 +34,31 @@ _LONGEST_NAME: Final = 80
 _LONGEST_NUMBER: Final = 20  # digits; more are no number of a sequence
 
 
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """Records in the order in which Kafka delivered them, and the events of those that have a handler.
+
+    Each event knows the place of its record (`Event._place`), so nothing has to be searched for when a
+    batch is cut short.
+    """
+
+    records: Sequence[Message]
+    events: Sequence[Event]
+
+    def before(self, place: int) -> RecordBatch:
+        """Return the part of the batch in front of a place."""
+        return RecordBatch(self.records[:place], [event for event in self.events if event._place < place])
+
+
 @dataclass(slots=True)
 class RecordsSeen:
-    """What a consumer has met since it started. `derived`: an id that is no UUID."""
+    """What a consumer has seen since it started. `derived`: whether there was an id that is no UUID."""
 
     typed: bool = False
     derived: bool = False
     untyped_topics: set[str] = field(default_factory=set)
     falling: set[tuple[str, int]] = field(default_factory=set)
-    highest: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # offset and number
+    highest: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # partition: offset, id
 
 
 class EventReader:
@@ -56,11 +72,11 @@ class EventReader:
         self._window = _ABOVE_NIL
 
     def forget_below(self, window: bytes) -> None:
-        """Note below which ids the inbox is empty."""
+        """Set the id below which the inbox remembers nothing."""
         self._window = max(window, _ABOVE_NIL)
 
-    def read(self, messages: Sequence[Message]) -> list[Event]:
-        """Make events of the records that have a handler, in order.
+    def read(self, messages: Sequence[Message]) -> RecordBatch:
+        """Make events of the records that have a handler.
 
         Raises UntypedRecords when none of the records so far has had a type.
         """
@@ -69,19 +85,20 @@ class EventReader:
         events: list[Event] = []
         untyped: Message | None = None
         next_headers = map(Message.headers, messages).__next__  # see `ask_headers`; this costs less
-        for message in messages:
+        for place, message in enumerate(messages):
             try:
                 headers: Any = next_headers()
             except HEADER_ERRORS:
                 give_up_headers(message)
                 headers = None
-            # Our own records, spelled out: this runs for every event of a bulk consumer.
-            if headers.__class__ is list and len(headers) > 1 and headers[1][0] == usual_type:
-                route = handlers.get(headers[1][1])
-                first, text = headers[0]
-                if route is not None and first == ID_HEADER and text.__class__ is bytes and len(text) == 36:
+            # Records of our own outbox, without function calls: this runs for every event of a bulk consumer.
+            if headers.__class__ is list and len(headers) > 1:
+                (first, text), (second, kind) = headers[0], headers[1]
+                route = handlers.get(kind) if second == usual_type and first == ID_HEADER else None
+                if route is not None and text.__class__ is bytes and len(text) == 36:
                     event = new(Event)
                     event.message = message
+                    event._place = place
                     event.packed_id = packed = packed_uuid(text)
                     event._route = route
                     if packed >= window:
@@ -91,15 +108,15 @@ class EventReader:
                         if self._keep_stale(event):
                             events.append(event)
                         continue
-            suspect = self._read_foreign(message, events)
+            suspect = self._read_foreign(message, place, events)
             if untyped is None:
                 untyped = suspect
         if not self.seen.typed:
             self._require_types(events, untyped)
-        return events
+        return RecordBatch(messages, events)
 
     def event(self, message: Message) -> Event:
-        """Make the event of any record, whatever its type, and note what is odd about its id."""
+        """Make the event of a record of any type, and report a missing or decreasing id."""
         event = Event.of(message, self._naming)
         text = getattr(event, "id_text", b"")
         if text:
@@ -109,20 +126,20 @@ class EventReader:
             self._note_missing_id(event)
         return event
 
-    def count_skipped(self, messages: Sequence[Message], count: int) -> None:
-        """Count records that are done without a handler: `count` of these, those without a type apart."""
-        untyped = 0
-        if count and self.seen.untyped_topics and self._routes.untyped is None:
-            untyped = sum(self._is_untyped(message) for message in messages)
+    def count_skipped(self, batch: RecordBatch) -> None:
+        """Count the records of a finished batch that have no handler, separately those without a type."""
+        skipped, untyped = len(batch.records) - len(batch.events), 0
+        if skipped and self.seen.untyped_topics and self._routes.untyped is None:
+            untyped = sum(self._is_untyped(message) for message in batch.records)
         self._counters.untyped += untyped
-        self._counters.skipped += count - untyped
+        self._counters.skipped += skipped - untyped
 
     def _is_untyped(self, message: Message) -> bool:
         headers = read_headers(message)
         return headers is not None and type_of(headers, self._naming) is None
 
     def _keep_stale(self, event: Event) -> bool:
-        """Send an event from before the inbox's window where the consumer wants it; False: skip it."""
+        """Route an event from before the inbox's window as the consumer's `stale` says. False: skip it."""
         if self._routes.trusts_stale or not is_stale(event.packed_id, self._window):
             return True
         self._counters.stale += 1
@@ -131,10 +148,10 @@ class EventReader:
         event._route = self._routes.stale
         return True
 
-    def _read_foreign(self, message: Message, events: list[Event]) -> Message | None:
-        """Read a record that is not laid out as the outbox does it, or has no handler.
+    def _read_foreign(self, message: Message, place: int, events: list[Event]) -> Message | None:
+        """Read a record that is not laid out like those of our outbox, or has no handler.
 
-        Gives it back when it has no type and that may mean that no record has.
+        Returns the record if it has no type and this consumer must not skip such records.
         """
         headers = read_headers(message)
         kind = None if headers is None else type_of(headers, self._naming)
@@ -147,6 +164,7 @@ class EventReader:
             route = self._routes.untyped
         if route is not None:
             event = self.event(message)
+            event._place = place
             event._route = route
             if event.packed_id >= self._window or self._keep_stale(event):
                 events.append(event)
@@ -155,7 +173,7 @@ class EventReader:
         return message if self._routes.stops_untyped else None
 
     def _require_types(self, events: Sequence[Event], untyped: Message | None) -> None:
-        """Stop a consumer that has met records without a type and none with one."""
+        """Raise UntypedRecords if there were records without a type and none with one."""
         self.seen.typed = any(event.raw_type is not None for event in events)
         if untyped is None or self.seen.typed:
             return
@@ -165,8 +183,8 @@ class EventReader:
         raise UntypedRecords(
             f"no record so far has an event type: {_place(untyped)} has no header "
             f"{self._naming.type_header}, {_listed(names)}",
-            remedy=f"say which header it is, Consumer(..., type_header={named}), "
-            'or untyped="skip" or "dead_letter" if these records are none of its events',
+            remedy=f"name the header that carries it, Consumer(..., type_header={named}), "
+            'or set untyped="skip" or "dead_letter" if these records are not events for it',
         )
 
     def _note_untyped(self, message: Message, headers: Headers) -> None:
@@ -181,8 +199,8 @@ class EventReader:
     def _note_missing_id(self, event: Event) -> None:
         if not self._counters.without_id:
             log.warning(
-                "%r has no id (header %s): it is recognised when Kafka delivers it again, "
-                "but not when its producer sends it twice",
+                "%r has no id (header %s): a second delivery by Kafka is recognised, "
+                "but not a second record of its producer",
                 event,
                 self._naming.id_header,
                 extra=about(event),
@@ -190,7 +208,7 @@ class EventReader:
         self._counters.without_id += 1
 
     def _note_number(self, event: Event, text: bytes) -> None:
-        """Notice a number that is lower than one before it in its partition."""
+        """Count and report an id that is a lower number than an earlier one of its partition."""
         if not text.isdigit() or len(text) > _LONGEST_NUMBER:
             return
         topic, partition, offset = event.position
@@ -205,15 +223,15 @@ class EventReader:
         if place not in self.seen.falling:
             self.seen.falling.add(place)
             log.warning(
-                "%s has the id %d after %d: two transactions that committed in the other order, or ids that "
-                "started again (RESTART IDENTITY, a restore); then new events are taken for old ones until "
+                "%s has the id %d after %d: either two transactions committed in the other order, or the ids "
+                "started again (RESTART IDENTITY, a restore); in that case new events look handled until "
                 "id_scope gives the topic a new scope",
                 _place(event.message), number, highest, extra=about(event),
             )  # fmt: skip
 
 
 def _is_internal(message: Message, headers: Headers) -> bool:
-    """Say whether a record without a type is no event for certain.
+    """Return whether a record without a type is certainly not an event.
 
     Heartbeats of Debezium and other internal topics (`__...`), its logical messages (`<prefix>.message`,
     no headers), and tombstones that only let a compacted topic forget a key.
@@ -232,7 +250,7 @@ def _place(message: Message) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """List names of headers, which strangers have chosen, in one short line."""
+    """List names of headers in one short line, whatever characters and however many they are."""
     if not names:
         return "it has no headers"
     shown = ", ".join(ascii(name[:_LONGEST_NAME])[1:-1] for name in names[:_MOST_NAMES])

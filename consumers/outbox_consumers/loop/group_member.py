@@ -1,8 +1,8 @@
-"""The Kafka side of one consumer: fetch records, store offsets, and know which partitions are ours.
+"""The member of the consumer group: fetch records, store offsets, follow assigned and revoked partitions.
 
-One thread owns the client, but for `close` at the very end. Its callbacks run inside poll, consume and
-close; ours only take notes and never raise, since a callback that raises makes the client drop records it
-has already taken from its queue.
+One thread uses the client; only the `close` at the end runs in another. Callbacks run inside poll, consume
+and close; ours only set attributes and never raise, since a callback that raises makes the client lose
+records that it has already taken from its queue.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ log = logging.getLogger("outbox_consumers")
 
 Partition: TypeAlias = tuple[str, int]
 
+POLL_SECONDS: Final = 0.25  # how long a fetch waits for a record
 OPEN_SECONDS: Final = 10.0
-ASK_SECONDS: Final = 5.0
+COMMIT_REQUEST_SECONDS: Final = 5.0
 LEAVE_SECONDS: Final = 10.0
 
-# Names of librdkafka's own error codes that we act on. Everything else is for the log.
+# Error codes of librdkafka that mean missing rights. Other errors are only logged.
 _DENIED: Final = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -38,16 +39,16 @@ _DENIED: Final = (
 
 
 def partition_of(message: Message) -> Partition:
-    """Name the partition of a record."""
+    """Return the partition of a record."""
     return message.topic() or "", message.partition() or 0
 
 
 class CommitWatch:
-    """Notices that Kafka takes no offset commits any more.
+    """Detects that Kafka accepts no offset commits any more.
 
-    With group.protocol=consumer the client has no session timer of its own: a member that the group
-    coordinator does not hear any more is replaced, and goes on with the same records as its successor for
-    as long as it can fetch (measured on Kafka 4.3: 677 of 677 records in 34 s, without any callback).
+    With group.protocol=consumer the client has no session timer of its own: a member whose heartbeats do
+    not reach the group coordinator is replaced, and handles the same records as its successor for as long
+    as it can fetch (measured on Kafka 4.3: 677 of 677 records in 34 s, without any callback).
     """
 
     def __init__(self, limit: float, clock: Callable[[], float]) -> None:
@@ -56,21 +57,21 @@ class CommitWatch:
         self._waiting_since: float | None = None
 
     def stored(self) -> None:
-        """Note that an offset waits to be committed."""
+        """Note that an offset is stored and waits for its commit."""
         if self._waiting_since is None:
             self._waiting_since = self._clock()
 
     def committed(self) -> None:
-        """Note a commit, or that we have nothing left to commit."""
+        """Note that no offset waits for a commit."""
         self._waiting_since = None
 
     def stalled(self) -> bool:
-        """Say whether offsets have waited for longer than the limit."""
+        """Return whether offsets have waited for longer than the limit."""
         return self._waiting_since is not None and self._clock() - self._waiting_since > self._limit
 
 
 class GroupMember:
-    """A group member and its partitions, from `open` to `close`."""
+    """A member of the consumer group and its partitions, from `open` to `close`."""
 
     def __init__(
         self,
@@ -82,16 +83,16 @@ class GroupMember:
     ) -> None:
         self._without_timer = settings.get("group.protocol") == "consumer"
         self._watch = CommitWatch(commit_timeout if self._without_timer else math.inf, clock)
-        self._silenced = False
+        self._paused_by_stall = False
         self._clock = clock
-        self._ask_at = 0.0
+        self._request_at = 0.0
         self._topics = list(topics)
         self._counters = counters
         self._user_commit: Callable[..., None] | None = settings.get("on_commit")
-        # The client would write its own lines to stderr, in a form of its own.
+        # Without a logger the client writes to stderr, in a format of its own.
         self._settings = {"logger": log} | settings | {"on_commit": self._committed}
         self._client: Consumer | None = None
-        self._gone: list[Partition] = []
+        self._changed: list[Partition] = []
         self._paused: set[Partition] = set()
         self._paused_before: set[Partition] = set()  # all that ever were
         self._to_resume: set[Partition] = set()
@@ -102,7 +103,7 @@ class GroupMember:
             client = Consumer(self._settings)
         except (KafkaException, ValueError, TypeError) as error:
             raise Failed(
-                f"Kafka's client refuses the configuration: {_text(error)}", remedy="correct kafka={...}"
+                f"Kafka's client rejects the configuration: {_text(error)}", remedy="correct kafka={...}"
             ) from None
         try:
             self._check_topics(client)
@@ -113,21 +114,21 @@ class GroupMember:
         self._client = client
 
     def fetch(self, limit: int, timeout: float) -> list[Message]:
-        """Wait up to `timeout` seconds for a record and take what else is already here, up to `limit`.
+        """Wait up to `timeout` seconds for a record; return it and those already fetched, up to `limit`.
 
-        `consume` is asked with a time-out of 0, since it would wait the whole time-out to fill the list.
-        Raises FencedConsumer or Unreachable for errors that do not pass.
+        `consume` is called with a time-out of 0, since it would wait the whole time-out to fill the list.
+        Raises FencedConsumer or Unreachable for permanent errors.
         """
         client = self._required()
-        self._mind_commits(client)
+        self._pause_while_commits_stall(client)
         first = client.poll(timeout)
         self._resume_assigned()
         if first is None:
             return []
-        before = len(self._gone)
+        before = len(self._changed)
         rest = client.consume(limit - 1, 0) if limit > 1 else []
-        # consume() leaves out records of partitions that it lost, but knows nothing of the first one.
-        if len(self._gone) > before and partition_of(first) in self._gone[before:]:
+        # consume() leaves out records of revoked partitions; the record of poll() has to be checked here.
+        if len(self._changed) > before and partition_of(first) in self._changed[before:]:
             messages = rest
         else:
             messages = [first, *rest]
@@ -135,15 +136,16 @@ class GroupMember:
             messages = [message for message in messages if not self._failed(message)]
         return messages
 
-    def gone(self) -> list[Partition]:
-        """Name the partitions that were taken away or newly assigned since the last call."""
-        gone, self._gone = self._gone, []
-        return gone
+    def changed_partitions(self) -> list[Partition]:
+        """Return the partitions that were revoked or assigned since the last call."""
+        changed, self._changed = self._changed, []
+        return changed
 
     def store(self, messages: Iterable[Message]) -> None:
-        """Store the offsets behind these records, the last of each partition; the client commits them.
+        """Store the offsets behind these records, one per partition; the client commits them.
 
-        A partition that is no longer ours is counted: its next owner finds the events in the inbox.
+        An offset of a partition that is not assigned any more is not stored but counted (`fenced`): the next
+        owner finds the events in the inbox.
         """
         client = self._required()
         for message in messages:
@@ -156,7 +158,7 @@ class GroupMember:
                 self._counters.fenced += 1
 
     def pause(self, wanted: Collection[Partition]) -> None:
-        """Pause exactly these partitions. Resuming takes up to a second, so pause for long waits only."""
+        """Pause these partitions and resume all others. Resuming takes up to a second."""
         client = self._required()
         fresh = [p for p in wanted if p not in self._paused]
         over = [p for p in self._paused if p not in wanted]
@@ -168,9 +170,9 @@ class GroupMember:
         self._paused_before |= self._paused
 
     def lag(self) -> dict[Partition, int]:
-        """Say how many records of each of our partitions are not fetched yet, without asking the brokers.
+        """Return how many records of each assigned partition are not fetched yet. Sends no request.
 
-        Knows a partition's end from its last fetch; leaves out those that were never fetched.
+        The end of a partition is that of its last fetch; partitions without a fetch are left out.
         """
         client, behind = self._required(), {}
         for position in client.position(client.assignment()):
@@ -180,13 +182,13 @@ class GroupMember:
         return behind
 
     def close(self) -> None:
-        """Leave the group; stored offsets are committed on the way.
+        """Commit the stored offsets and leave the group. Waits up to LEAVE_SECONDS.
 
         The client waits for a broker that does not answer: 45 seconds with group.protocol=consumer
-        (librdkafka 2.16), for ever with an offset commit on its way and the classic protocol
-        (librdkafka#3740; met by one member of 150 whose broker was killed). Most give a process less to
-        end, so it is left alone with that after LEAVE_SECONDS: the group notices by itself, and what was
-        not committed is found in the inbox.
+        (librdkafka 2.16), for ever with the classic protocol while an offset commit is in flight
+        (librdkafka#3740; seen at one member of 150 whose broker was killed). Process managers wait less, so
+        after LEAVE_SECONDS a background thread is left waiting: the group detects the missing member by its
+        session time-out, and events whose offsets were not committed are found in the inbox.
         """
         if self._client is None:
             return
@@ -195,7 +197,7 @@ class GroupMember:
         leaving.start()
         leaving.join(LEAVE_SECONDS)
         if leaving.is_alive():
-            log.warning("Kafka does not answer; the group has to notice by itself that this member is gone")
+            log.warning("Kafka does not answer; this member leaves the group when its session times out")
 
     def _required(self) -> Consumer:
         if self._client is None:
@@ -226,11 +228,11 @@ class GroupMember:
         if code == KafkaError._FATAL or error.fatal():
             raise FencedConsumer(
                 f"Kafka ended this member: {error.str()}",
-                remedy="is another one using its group.instance.id?",
+                remedy="check whether another process uses the same group.instance.id",
             )
         if code in _DENIED:
             raise Unreachable(
-                f"Kafka refuses us: {error.str()}", remedy="grant Read on the topics and the group"
+                f"Kafka denies access: {error.str()}", remedy="grant Read on the topics and the group"
             )
         if code == KafkaError._MAX_POLL_EXCEEDED:
             self._counters.evictions += 1
@@ -239,42 +241,42 @@ class GroupMember:
         return True
 
     def _assigned(self, _: object, partitions: list[TopicPartition]) -> None:
-        # A partition that was paused when it left comes back paused (librdkafka), so it is resumed once
-        # the client has finished assigning it.
+        # A partition that was paused when it was revoked is assigned paused (librdkafka), so it is resumed
+        # once the client has finished assigning it.
         names = [(p.topic, p.partition) for p in partitions]
-        self._gone.extend(names)
+        self._changed.extend(names)
         self._to_resume.update(name for name in names if name in self._paused_before)
         log.info("assigned %s", names)
 
     def _revoked(self, _: object, partitions: list[TopicPartition]) -> None:
-        # Lost partitions come here as well: which of the two callbacks runs does not tell who owns them.
+        # Also called for lost partitions: which of the two callbacks runs does not say who owns them.
         names = [(p.topic, p.partition) for p in partitions]
-        self._gone.extend(names)
+        self._changed.extend(names)
         self._counters.revoked += len(names)
-        self._watch.committed()  # what was stored is committed on the way, or no longer ours
+        self._watch.committed()  # stored offsets are committed while revoking, or their partition is lost
         log.info("revoked %s", names)
 
-    def _mind_commits(self, client: Consumer) -> None:
-        """Take no more records while Kafka takes no commits: somebody else may have got the partitions."""
+    def _pause_while_commits_stall(self, client: Consumer) -> None:
+        """Fetch no records while Kafka accepts no commits: the partitions may have another owner by now."""
         stalled = self._watch.stalled()
-        if stalled and self._silenced:
-            self._ask_for_commit(client)
-        if stalled == self._silenced:
+        if stalled and self._paused_by_stall:
+            self._request_commit(client)
+        if stalled == self._paused_by_stall:
             return
-        self._silenced = stalled
+        self._paused_by_stall = stalled
         if stalled:
             self._counters.stalls += 1
-            log.warning("Kafka takes no offset commits; taking no more records until it does")
+            log.warning("Kafka accepts no offset commits; fetching no records until it does")
             client.pause(client.assignment())
         else:
             names = [p for p in client.assignment() if (p.topic, p.partition) not in self._paused]
             client.resume(names)
 
-    def _ask_for_commit(self, client: Consumer) -> None:
-        """Ask for a commit of the stored offsets, which a broker refuses a member it has replaced."""
-        if self._clock() < self._ask_at:
+    def _request_commit(self, client: Consumer) -> None:
+        """Commit the stored offsets, which the broker refuses if it has replaced this member."""
+        if self._clock() < self._request_at:
             return
-        self._ask_at = self._clock() + ASK_SECONDS
+        self._request_at = self._clock() + COMMIT_REQUEST_SECONDS
         try:
             client.commit(asynchronous=True)
         except KafkaException as error:

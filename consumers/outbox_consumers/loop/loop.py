@@ -1,15 +1,15 @@
-"""The loop: fetch, apply, store; hold what fails and let the rest go on.
+"""The loop of a consumer: fetch records, apply them, store their offsets, hold what fails.
 
-    records --> held partition? --> its backlog (in order, until due)
-            --> together: one transaction --ok--> store offsets
+    records of a held partition ---------------> its backlog, in order, until the first one is due
+    all others: one transaction for the batch --succeeds--> store offsets
                                  |fails
                                  v
-            --> halves of it, down to one by one, in order --ok--> store
+    halves of the batch, down to single records --succeeds--> store offsets
                                  |fails
                                  v
-                    hold this partition from here, with a growing delay
+    retry later (the partition is held), park, dead letter or stop: see `failures`
 
-The loop never sleeps while it could poll Kafka: waiting records wait in the backlog.
+The loop never sleeps instead of polling Kafka: records that wait are in the backlog.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from typing import Final, TypeAlias
 import psycopg
 from confluent_kafka import Message
 
-from outbox_consumers.errors import InboxUnusable, NotDelivered, ReadOnlyDatabase, Stopped
-from outbox_consumers.event import Event
+from outbox_consumers.errors import NotDelivered
+from outbox_consumers.failures.classification import Failure, FailureKind, classify, unless_fatal
+from outbox_consumers.failures.dead_letter import NO_FAILURES
 from outbox_consumers.failures.process_crashes import CrashedTooOften, ProcessCrashes
-from outbox_consumers.handlers.retry import RetryStrategy, is_transient
+from outbox_consumers.handlers.retry import RetryStrategy
 from outbox_consumers.handlers.session import ConsumerSession
-from outbox_consumers.loop.backlog import NONE, Backlog
-from outbox_consumers.loop.group_member import GroupMember, Partition, partition_of
+from outbox_consumers.loop.backlog import Backlog
+from outbox_consumers.loop.event_reader import EventReader, RecordBatch
+from outbox_consumers.loop.group_member import POLL_SECONDS, GroupMember, Partition
 from outbox_consumers.loop.one_by_one import OneByOne
 from outbox_consumers.loop.outage import Clock, Outage
 from outbox_consumers.loop.transaction import EventTransaction
@@ -39,21 +41,19 @@ from outbox_consumers.processes.health import ProcessState
 
 log = logging.getLogger("outbox_consumers")
 
-POLL_SECONDS: Final = 0.25
-IN_PLACE_RETRIES: Final = 2  # of a whole batch, after a deadlock and the like
-FEW: Final = 32  # records that are tried one by one at once
-PIPELINE_CHANCES: Final = 3
-DRAIN_SECONDS: Final = 1.0
+BATCH_RETRIES: Final = 2  # at once, after a deadlock or another temporary error
+ONE_BY_ONE_SIZE: Final = 32  # a failing batch of this size or less is not halved any more
+MAX_PIPELINE_FAILURES: Final = 3
+UNPARK_SECONDS: Final = 1.0
 WINDOW_SECONDS: Final = 60.0
-# What opening a session may raise: a server that was failed over can be a standby for a while.
-_DATABASE: Final = (psycopg.Error, ReadOnlyDatabase)
+_NO_EVENTS_FAULT: Final = (FailureKind.OUTAGE, FailureKind.TRANSIENT)
 
-Late: TypeAlias = Callable[[], bool]  # whether nothing new is to be begun in this turn
+Late: TypeAlias = Callable[[], bool]  # whether to begin nothing more in this iteration
 
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """How much the loop takes at once and how long it may work between two polls (seconds)."""
+    """How many records the loop takes at once and how many seconds it may work between two polls."""
 
     batch_size: int
     budget: float
@@ -61,48 +61,61 @@ class LoopSettings:
 
 
 class Loop:
-    """One run of a consumer, from joining the group to leaving it. Lives in one thread."""
+    """One run of a consumer, from joining the group to leaving it. Used by one thread."""
 
     def __init__(
         self,
         source: GroupMember,
         session: ConsumerSession,
-        effects: EventTransaction,
-        drain: Unparker,
-        deaths: ProcessCrashes,
-        pace: LoopSettings,
+        reader: EventReader,
+        transaction: EventTransaction,
+        unparker: Unparker,
+        crashes: ProcessCrashes,
+        settings: LoopSettings,
         counters: ConsumerCounters,
         state: ProcessState,
-        outside: Clock,
+        clock: Clock,
     ) -> None:
         self._source = source
         self._session = session
-        self._effects = effects
-        self._drain = drain
-        self._deaths = deaths
-        self._pace = pace
+        self._reader = reader
+        self._transaction = transaction
+        self._unparker = unparker
+        self._crashes = crashes
+        self._settings = settings
         self._counters = counters
         self._state = state
-        self._outside = outside
+        self._clock = clock
         self._backlog = Backlog()
-        self._outage = Outage(session, counters, outside)
-        self._singles = OneByOne(
-            session, effects, deaths, self._backlog, self._outage, pace.retry, counters, outside
+        self._outage = Outage(counters, clock)
+        self._one_by_one = OneByOne(
+            session,
+            reader,
+            transaction,
+            crashes,
+            self._backlog,
+            self._outage,
+            settings.retry,
+            counters,
+            clock,
         )
-        self._take = pace.batch_size  # shrinks while batches exceed the budget
-        self._misses = 0
-        self._drain_at = 0.0
-        self._more_parked = False  # are due already
+        self._size = settings.batch_size  # shrinks while batches exceed the budget
+        self._pipeline_failures = 0
+        self._unpark_at = 0.0
+        self._more_parked = False  # parked events that are due already
         self._window_at = 0.0
         self._stopping: Callable[[], bool] = lambda: False
 
     def run(self, stopping: Callable[[], bool]) -> None:
-        """Handle records until `stopping` says so; what is begun is finished, what waits is left to Kafka."""
+        """Handle records until `stopping` returns true.
+
+        The transaction in progress is finished; held records are left to Kafka, which delivers them again.
+        """
         self._stopping = stopping
         try:
-            self._look_back(stopping)
+            self._prepare(stopping)
             while not stopping():
-                self.turn()
+                self.run_once()
         finally:
             self._state.polled_at = 0.0
             self._session.rollback()
@@ -110,195 +123,189 @@ class Loop:
             self._source.close()
             self._session.close()
 
-    def _look_back(self, stopping: Callable[[], bool]) -> None:
-        """Read what the inbox has forgotten and who has died; wait for the database if it goes meanwhile."""
+    def _prepare(self, stopping: Callable[[], bool]) -> None:
+        """Read the inbox's window and which processes crashed. Retry while the database is away."""
         while not stopping():
             try:
-                self._effects.look_at_window()
-                self._deaths.look(self._session.connection())
+                self._transaction.read_window()
+                self._crashes.find_crashed(self._session.connection())
                 return
-            except _DATABASE as error:
-                if not self._outage.explains(error):
+            except Exception as error:
+                if self._classified(error).kind is not FailureKind.OUTAGE:
                     raise
-                self._outside.sleep(max(0.0, self._outage.note(error) - self._outside.clock()))
+                self._clock.sleep(max(0.0, self._outage.note_failure(error) - self._clock.now()))
 
     def _leave(self) -> None:
         if self._session.usable():
             with suppress(psycopg.Error):
-                self._deaths.leave(self._session.connection())
+                self._crashes.leave(self._session.connection())
 
-    def turn(self, longest_wait: float = POLL_SECONDS) -> None:
-        """Fetch once, apply what came, and retry what is due."""
-        now = self._outside.clock()
+    def run_once(self, longest_wait: float = POLL_SECONDS) -> None:
+        """Fetch once, apply the records, and retry what is due."""
+        now = self._clock.now()
         busy = self._more_parked and not self._outage.waiting()
-        wait = 0.0 if busy else self._backlog.wait(now, longest_wait)
-        messages = self._source.fetch(self._take, wait)
-        self._state.polled_at = self._outside.clock()
-        gone = self._source.gone()
-        if gone:
-            self._effects.expect_duplicates()
-            self._backlog.drop(gone)
-        messages = self._backlog.queue_behind(messages)
-        late = self._late_after(self._pace.budget)
+        wait = 0.0 if busy else self._backlog.seconds_until_due(now, longest_wait)
+        messages = self._source.fetch(self._size, wait)
+        self._state.polled_at = self._clock.now()
+        changed = self._source.changed_partitions()
+        if changed:
+            self._transaction.expect_duplicates()
+            self._backlog.drop(changed)
+        messages = self._backlog.hold_or_return(messages)
+        late = self._late_after(self._settings.budget)
         if messages:
             self._apply(messages, late)
         self._retry(late)
-        self._drain_parked()
-        self._source.pause(self._backlog.longer_than(self._pace.batch_size))
+        self._handle_parked()
+        self._source.pause(self._backlog.longer_than(self._settings.batch_size))
         self._state.held = len(self._backlog)
         self._state.database = not self._outage
 
     def _late_after(self, seconds: float) -> Late:
-        """Say from when on nothing new is begun in a turn: its time is up, or the consumer is to stop."""
-        clock, end, stopping = self._outside.clock, self._outside.clock() + seconds, self._stopping
-        return lambda: clock() > end or stopping()
+        """Return a function that is true once the time is up or the consumer is to stop."""
+        now, end, stopping = self._clock.now, self._clock.now() + seconds, self._stopping
+        return lambda: now() > end or stopping()
 
     def _apply(self, messages: list[Message], late: Late) -> None:
-        """Apply records in one transaction; one by one when that fails."""
+        """Apply records in one transaction; if it fails, find the events that make it fail."""
         if self._outage.waiting():
-            self._backlog.hold_each(messages, self._outage.back_at)
+            self._backlog.hold_each(messages, self._outage.retry_at)
             return
-        failure = self._whole(messages, late)
-        for retry in range(IN_PLACE_RETRIES):
-            if failure is None or not is_transient(failure) or self._outage.explains(failure):
+        failure = self._apply_batch(messages, late)
+        for retry in range(BATCH_RETRIES):
+            if failure is None or failure.kind is not FailureKind.TRANSIENT:
                 break
             self._counters.transient += 1
-            self._outside.sleep(0.05 * (retry + self._outside.chance()))
-            failure = self._whole(messages, late)
+            self._clock.sleep(0.05 * (retry + self._clock.random()))
+            failure = self._apply_batch(messages, late)
         if failure is None:
             return
-        if self._outage.explains(failure):
-            self._hold_for_database(messages, failure)
+        if failure.kind is FailureKind.OUTAGE:
+            self._hold_for_outage(messages, failure.error)
         else:
-            self._find(messages, late, failure)
+            self._isolate(messages, late, failure)
 
-    def _whole(self, messages: Sequence[Message], late: Late) -> Exception | None:
-        """Apply records in one transaction and store their offsets, or say why not."""
-        events = self._effects.read(messages)
-        if events:
-            return self._together_unless_deadly(messages, events, late)
-        self._effects.count_skipped(messages, len(messages))
+    def _apply_batch(self, messages: Sequence[Message], late: Late) -> Failure | None:
+        """Apply records in one transaction and store their offsets, or return why that failed.
+
+        While a crashed process is being investigated, no event that may be the cause is applied in a batch.
+        """
+        batch = self._reader.read(messages)
+        if batch.events:
+            return self._commit_batch(batch, late)
+        self._reader.count_skipped(batch)
         self._store(messages)
         return None
 
-    def _together_unless_deadly(
-        self, messages: Sequence[Message], events: Sequence[Event], late: Late
-    ) -> Exception | None:
-        """Apply a batch, but one by one when a process has died and any of them could be the cause."""
-        if self._deaths.suspects:
-            try:
-                if self._deaths.unseen(self._session.connection(), events):
-                    return CrashedTooOften("a process died, each event is tried alone")
-            except _DATABASE as error:
-                return error
-        return self._together(messages, events, late)
-
-    def _together(self, messages: Sequence[Message], events: Sequence[Event], late: Late) -> Exception | None:
-        """Apply and store a batch, or say why not."""
+    def _commit_batch(self, batch: RecordBatch, late: Late) -> Failure | None:
         try:
-            done = self._effects.together(events, late)
-        except (InboxUnusable, Stopped):
-            raise
+            if self._crashes.suspects and self._crashes.not_handled(self._session.connection(), batch.events):
+                raise CrashedTooOften("a process crashed; each event is tried alone")
+            cut = self._transaction.apply_batch(batch.events, late)
         except Exception as error:
-            return error
-        self._after(messages, events, done)
+            return self._classified(error)
+        self._finish_batch(batch, cut)
         return None
 
-    def _after(self, messages: Sequence[Message], events: Sequence[Event], done: int) -> None:
-        self._outage.over()
-        if done == len(events):
-            self._effects.count_skipped(messages, len(messages) - len(events))
-            self._store(messages)
-            self._take = min(self._pace.batch_size, self._take * 2)
+    def _classified(self, error: Exception) -> Failure:
+        """Classify an error; raise it if it ends the consumer."""
+        return unless_fatal(classify(error, connected=self._session.usable()))
+
+    def _finish_batch(self, batch: RecordBatch, cut: int | None) -> None:
+        self._outage.end()
+        if cut is None:
+            self._reader.count_skipped(batch)
+            self._store(batch.records)
+            self._size = min(self._settings.batch_size, self._size * 2)
             return
-        # The budget or a stop cut the batch short. What follows the cut waits in order, due at once.
-        cut = next(i for i, message in enumerate(messages) if message is events[done].message)
-        self._effects.count_skipped(messages[:cut], cut - done)
-        self._store(messages[:cut])
-        self._backlog.hold_each(messages[cut:], self._outside.clock())
+        # Time was up, or the consumer is to stop. The records behind the cut are held, due at once.
+        done = batch.before(cut)
+        self._reader.count_skipped(done)
+        self._store(done.records)
+        self._backlog.hold_each(batch.records[cut:], self._clock.now())
         if self._stopping():
             return
-        self._take = max(1, done)
+        self._size = max(1, len(done.events))
         log.warning(
-            "a batch of %d took longer than %.0f s; going on with %d",
-            len(events),
-            self._pace.budget,
-            self._take,
+            "a batch of %d events took longer than %.0f s; the next one is limited to %d",
+            len(batch.events),
+            self._settings.budget,
+            self._size,
         )
 
-    def _find(self, messages: list[Message], late: Late, cause: Exception) -> None:
-        """Find the events that make a batch fail; hold their partitions from there on, apply all others."""
-        log.info("a batch failed (%s: %s), looking for the event", type(cause).__name__, cause)
-        before = self._troubles()
-        self._effects.expect_duplicates()
-        if isinstance(cause, CrashedTooOften):
-            self._one_by_one(messages, late)
+    def _isolate(self, messages: list[Message], late: Late, cause: Failure) -> None:
+        """Find the events that make a batch fail: hold, park or dead-letter them, and apply all others."""
+        error = cause.error
+        log.info("a batch failed (%s: %s), looking for the event", type(error).__name__, error)
+        before = self._failure_count()
+        self._transaction.expect_duplicates()
+        if cause.kind is FailureKind.CRASH:
+            self._apply_one_by_one(messages, late)
             return
-        self._halve(messages, late)
-        if self._troubles() == before and not late():
-            self._note_miss(cause)
+        self._apply_halves(messages, late)
+        if self._failure_count() == before and not late():
+            self._note_pipeline_failure(cause)
 
-    def _halve(self, messages: list[Message], late: Late) -> None:
-        """Apply a batch that failed as two; a few records one by one. One bad event costs two batches."""
-        if len(messages) <= FEW:
-            self._one_by_one(messages, late)
+    def _apply_halves(self, messages: list[Message], late: Late) -> None:
+        """Apply each half of a batch that failed; a small one record by record."""
+        if len(messages) <= ONE_BY_ONE_SIZE:
+            self._apply_one_by_one(messages, late)
             return
         middle = len(messages) // 2
         for part in (messages[:middle], messages[middle:]):
-            half = self._backlog.queue_behind(part)
+            half = self._backlog.hold_or_return(part)
             if not half:
                 continue
             if late() or self._outage.waiting():
-                self._backlog.hold_each(half, self._outside.clock())
+                self._backlog.hold_each(half, self._clock.now())
                 continue
-            failure = self._whole(half, late)
-            if failure is not None and self._outage.explains(failure):
-                self._hold_for_database(half, failure)
+            failure = self._apply_batch(half, late)
+            if failure is not None and failure.kind is FailureKind.OUTAGE:
+                self._hold_for_outage(half, failure.error)
             elif failure is not None:
-                self._halve(half, late)
+                self._apply_halves(half, late)
 
-    def _one_by_one(self, messages: list[Message], late: Late) -> None:
+    def _apply_one_by_one(self, messages: list[Message], late: Late) -> None:
         for at, message in enumerate(messages):
-            now = self._outside.clock()
+            now = self._clock.now()
             if late() or self._outage.waiting():
-                self._backlog.hold_each(self._backlog.queue_behind(messages[at:]), now)
+                self._backlog.hold_each(self._backlog.hold_or_return(messages[at:]), now)
                 return
-            if partition_of(message) in self._backlog:
-                self._backlog.queue_behind([message])
-            elif self._singles.apply(message, NONE):
-                self._store([message])
+            for free in self._backlog.hold_or_return([message]):
+                if self._one_by_one.apply(free, NO_FAILURES):
+                    self._store([free])
 
-    def _drain_parked(self) -> None:
-        """Handle parked events that are due, for a second at most; look at the window once a minute.
+    def _handle_parked(self) -> None:
+        """Handle parked events that are due, for up to UNPARK_SECONDS; read the window once a minute.
 
-        However many are due, and fail again at once, records go on to be fetched in between.
+        The limit keeps the loop fetching records however many parked events are due.
         """
-        clock = self._outside.clock
-        if clock() < self._drain_at or self._outage.waiting():
+        now = self._clock.now
+        if now() < self._unpark_at or self._outage.waiting():
             return
-        late, more = self._late_after(min(DRAIN_SECONDS, self._pace.budget)), True
+        late, more = self._late_after(min(UNPARK_SECONDS, self._settings.budget)), True
         try:
-            if clock() >= self._window_at:
-                self._effects.look_at_window()
-                self._window_at = clock() + WINDOW_SECONDS
+            if now() >= self._window_at:
+                self._transaction.read_window()
+                self._window_at = now() + WINDOW_SECONDS
             while more and not late():
-                more = self._drain.one()
-            self._outage.over()
+                more = self._unparker.handle_next()
+            self._outage.end()
         except NotDelivered as error:
             more = False
             log.warning("parked events wait: %s", error)
         except Exception as error:
-            if not is_transient(error):
+            if self._classified(error).kind not in _NO_EVENTS_FAULT:
                 raise
             more = False
-            self._hold_for_database([], error)
+            self._hold_for_outage([], error)
         self._more_parked = more
-        self._drain_at = clock() if more else clock() + DRAIN_SECONDS
+        self._unpark_at = now() if more else now() + UNPARK_SECONDS
         self._state.lag = self._source.lag()
 
     def _retry(self, late: Late) -> None:
-        """Try held partitions whose time has come: the first event alone, then the others together."""
-        for partition in self._backlog.due(self._outside.clock()):
+        """Retry held partitions that are due: the first event alone, then the others in one transaction."""
+        for partition in self._backlog.due(self._clock.now()):
             if late():
                 return
             self._retry_partition(partition, late)
@@ -307,26 +314,26 @@ class Loop:
         held = self._backlog.take(partition)
         first, rest = held.messages[0], held.messages[1:]
         if self._outage.waiting():
-            self._backlog.hold(held.messages, self._outage.back_at, held.trouble)
-        elif not held.trouble.attempts and not held.trouble.setbacks:
-            self._apply_some(held.messages, late)
-        elif not self._singles.apply(first, held.trouble):
-            self._backlog.queue_behind(rest)
+            self._backlog.hold(held.messages, self._outage.retry_at, held.history)
+        elif not held.history.attempts and not held.history.setbacks:
+            self._apply_held(held.messages, late)
+        elif not self._one_by_one.apply(first, held.history):
+            self._backlog.hold_or_return(rest)
         else:
             self._store([first])
             if rest:
-                self._apply_some(rest, late)
+                self._apply_held(rest, late)
 
-    def _apply_some(self, messages: list[Message], late: Late) -> None:
-        """Apply a batch of one partition's waiting records; the others stay held, due at once."""
-        batch, later = messages[: self._take], messages[self._take :]
+    def _apply_held(self, messages: list[Message], late: Late) -> None:
+        """Apply a batch of one partition's held records; the others stay held, due at once."""
+        batch, later = messages[: self._size], messages[self._size :]
         self._apply(batch, late)
         if later:
-            self._backlog.hold(later, self._outside.clock())
+            self._backlog.hold(later, self._clock.now())
 
-    def _hold_for_database(self, messages: list[Message], error: Exception) -> None:
-        self._effects.expect_duplicates()
-        self._backlog.hold_each(messages, self._outage.note(error))
+    def _hold_for_outage(self, messages: list[Message], error: Exception) -> None:
+        self._transaction.expect_duplicates()
+        self._backlog.hold_each(messages, self._outage.note_failure(error))
 
     def _store(self, messages: Sequence[Message]) -> None:
         if len(messages) == 1:
@@ -334,15 +341,15 @@ class Loop:
         else:
             self._source.store({(m.topic(), m.partition()): m for m in messages}.values())
 
-    def _troubles(self) -> int:
+    def _failure_count(self) -> int:
         counters = self._counters
         return counters.failures + counters.transient + counters.dead_letters
 
-    def _note_miss(self, cause: Exception) -> None:
-        """Leave pipeline mode for good when batches fail in it whose events all succeed alone."""
-        if is_transient(cause) or not self._effects.pipelines:
+    def _note_pipeline_failure(self, cause: Failure) -> None:
+        """Stop using pipeline mode after several batches failed in it whose events all succeeded alone."""
+        if cause.kind in _NO_EVENTS_FAULT or not self._transaction.pipelines:
             return
-        self._misses += 1
-        if self._misses >= PIPELINE_CHANCES:
-            self._effects.pipelines = False
-            log.warning("handlers need each statement's answer at once; going on without pipeline mode")
+        self._pipeline_failures += 1
+        if self._pipeline_failures >= MAX_PIPELINE_FAILURES:
+            self._transaction.pipelines = False
+            log.warning("handlers need each statement's result at once; pipeline mode is off from now on")

@@ -1,4 +1,4 @@
-"""Events one at a time: tried, and when they fail held, parked, given up, or a reason to stop."""
+"""Apply single events, and hold, park, dead-letter or stop at those that fail (see `failures`)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from datetime import UTC, datetime
 
 from confluent_kafka import Message
 
-from outbox_consumers.errors import InboxUnusable, Stopped
+from outbox_consumers.errors import Stopped
 from outbox_consumers.event import Event, about
+from outbox_consumers.failures.classification import Failure, FailureKind, classify, unless_fatal
 from outbox_consumers.failures.dead_letter import FailureHistory
-from outbox_consumers.failures.process_crashes import MAX_DEATHS, CrashedTooOften, ProcessCrashes
-from outbox_consumers.handlers.retry import TRANSIENT, RetryStrategy, is_transient
+from outbox_consumers.failures.destination import Destination, destination
+from outbox_consumers.failures.process_crashes import MAX_CRASHES, CrashedTooOften, ProcessCrashes
+from outbox_consumers.handlers.retry import TRANSIENT, RetryStrategy
 from outbox_consumers.handlers.routes import Route
 from outbox_consumers.handlers.session import ConsumerSession
 from outbox_consumers.loop.backlog import Backlog
+from outbox_consumers.loop.event_reader import EventReader
 from outbox_consumers.loop.outage import Clock, Outage
 from outbox_consumers.loop.transaction import EventTransaction
 from outbox_consumers.processes.counters import ConsumerCounters
@@ -23,121 +26,128 @@ log = logging.getLogger("outbox_consumers")
 
 
 class OneByOne:
-    """Applies single records and decides about those that fail."""
+    """Applies single records. Used for retries and to find the failing event of a batch."""
 
     def __init__(
         self,
         session: ConsumerSession,
-        effects: EventTransaction,
-        deaths: ProcessCrashes,
+        reader: EventReader,
+        transaction: EventTransaction,
+        crashes: ProcessCrashes,
         backlog: Backlog,
         outage: Outage,
         strategy: RetryStrategy,
         counters: ConsumerCounters,
-        outside: Clock,
+        clock: Clock,
     ) -> None:
         self._session = session
-        self._effects = effects
-        self._deaths = deaths
+        self._reader = reader
+        self._transaction = transaction
+        self._crashes = crashes
         self._backlog = backlog
         self._outage = outage
         self._strategy = strategy
         self._counters = counters
-        self._outside = outside
+        self._clock = clock
 
-    def apply(self, message: Message, trouble: FailureHistory) -> bool:
-        """Apply one record and say True when its offset may be stored; when it fails, hold it."""
-        events = self._effects.read([message])
-        if events:
-            events[0]._attempt = trouble.attempts + 1
-            failure = self._alone(events[0], trouble)
-            if failure is not None and not self._given_up(events[0], failure, trouble):
+    def apply(self, message: Message, history: FailureHistory) -> bool:
+        """Apply one record. True: its offset may be stored. False: it failed and is held in the backlog.
+
+        Raises InboxUnusable, and Stopped when the handler or a limit asks to stop.
+        """
+        batch = self._reader.read([message])
+        for event in batch.events:
+            event._attempt = history.attempts + 1
+            failure = self._try(event, history)
+            if failure is not None and not self._resolve(event, failure, history):
                 return False
-        else:
-            self._effects.count_skipped([message], 1)
-        self._outage.over()
+        self._reader.count_skipped(batch)
+        self._outage.end()
         return True
 
-    def _alone(self, event: Event, trouble: FailureHistory) -> Exception | None:
+    def _try(self, event: Event, history: FailureHistory) -> Failure | None:
         try:
-            if self._deaths.suspects:
-                self._alone_and_counted(event, trouble)
+            if self._crashes.suspects:
+                self._try_counted(event, history)
             else:
-                self._effects.alone(event, trouble)
-        except (InboxUnusable, Stopped):
-            raise
+                self._transaction.apply_one(event, history)
         except Exception as error:
-            return error
+            return self._classified(error)
         return None
 
-    def _alone_and_counted(self, event: Event, trouble: FailureHistory) -> None:
-        """Apply an event that may kill the process; the attempt is on disk before it is made."""
-        deaths = self._deaths.attempt(self._session.connection(), event) - 1
+    def _try_counted(self, event: Event, history: FailureHistory) -> None:
+        """Apply an event that may crash the process; the attempt is committed before it is made."""
+        crashes = self._crashes.count_attempt(self._session.connection(), event) - 1
         try:
-            if deaths >= MAX_DEATHS:
-                problem = CrashedTooOften(f"the process died {deaths} times while it handled this event")
-                self._effects.bury(event, FailureHistory(deaths, 0, trouble.since), problem)
+            if crashes >= MAX_CRASHES:
+                problem = CrashedTooOften(f"the process crashed {crashes} times while it handled this event")
+                self._transaction.add_dead_letter(event, FailureHistory(crashes, 0, history.since), problem)
             else:
-                self._effects.alone(event, trouble)
+                self._transaction.apply_one(event, history)
         finally:
-            # Whatever was raised, the process lives.
+            # Whatever was raised, the process has not crashed.
             if self._session.usable():
-                self._deaths.survived(self._session.connection(), [event])
+                self._crashes.clear_attempts(self._session.connection(), [event])
 
-    def _given_up(self, event: Event, error: Exception, trouble: FailureHistory) -> bool:
-        """Park, bury or hold an event that failed; False when it is held."""
-        since = trouble.since or datetime.now(UTC)
-        if self._outage.explains(error):
-            self._effects.expect_duplicates()
-            self._backlog.hold([event.message], self._outage.note(error), trouble)
+    def _classified(self, error: Exception) -> Failure:
+        return unless_fatal(classify(error, connected=self._session.usable()))
+
+    def _resolve(self, event: Event, failure: Failure, history: FailureHistory) -> bool:
+        """Do what follows from a failure. True: the event is parked or a dead letter. False: it is held."""
+        since = history.since or datetime.now(UTC)
+        if failure.kind is FailureKind.OUTAGE:
+            self._transaction.expect_duplicates()
+            self._backlog.hold([event.message], self._outage.note_failure(failure.error), history)
             return False
-        if is_transient(error):
+        if failure.kind is FailureKind.TRANSIENT:
             self._counters.transient += 1
-            trouble = FailureHistory(trouble.attempts, trouble.setbacks + 1, since)
-            self._hold(event, error, trouble, TRANSIENT.delay(trouble.setbacks, self._outside.chance()))
+            history = FailureHistory(history.attempts, history.setbacks + 1, since)
+            delay = TRANSIENT.delay(history.setbacks, self._clock.random())
+            self._hold(event, failure.error, history, delay)
             return False
         self._counters.failures += 1
-        trouble = FailureHistory(trouble.attempts + 1, trouble.setbacks, since)
-        delay = self._strategy.delay(trouble.attempts, self._outside.chance())
+        history = FailureHistory(history.attempts + 1, history.setbacks, since)
+        delay = self._strategy.delay(history.attempts, self._clock.random())
+        error = failure.error
         try:
-            if self._put_aside(event, error, trouble, delay):
+            if self._move(event, failure, history, delay):
                 return True
-        except (InboxUnusable, Stopped):
-            raise
         except Exception as problem:
-            error = problem
-        self._hold(event, error, trouble, delay)
+            error = self._classified(problem).error
+        self._hold(event, error, history, delay)
         return False
 
-    def _put_aside(self, event: Event, error: Exception, trouble: FailureHistory, delay: float) -> bool:
-        """Do what the handler's on_failure says, if its time has come."""
+    def _move(self, event: Event, failure: Failure, history: FailureHistory, delay: float) -> bool:
+        """Park the event, make it a dead letter or stop, as `destination` decides. False: hold it."""
         route: Route = event._route
-        if route.on_failure == "park":
-            self._effects.park(event, trouble, error, delay)
-            return True
-        if not route.gives_up(trouble.attempts, self._strategy):
-            return False
-        if route.on_failure == "stop":
-            raise Stopped(
-                f"{event!r} failed {trouble.attempts} times: {_describe(error, event)}",
-                remedy="mend it and start again: the consumer goes on with this event",
-            ) from error
-        self._effects.bury(event, trouble, error)
+        exhausted = route.gives_up(history.attempts, self._strategy)
+        match destination(failure.kind, route.on_failure, exhausted=exhausted):
+            case Destination.RETRY:
+                return False
+            case Destination.PARKED:
+                self._transaction.park(event, history, failure.error, delay)
+            case Destination.DEAD_LETTER:
+                self._transaction.add_dead_letter(event, history, failure.error)
+            case Destination.STOP:
+                raise Stopped(
+                    f"{event!r} failed {history.attempts} times: {_describe(failure.error, event)}",
+                    remedy="repair the cause and start again: the consumer continues with this event",
+                ) from failure.error
         return True
 
-    def _hold(self, event: Event, error: Exception, trouble: FailureHistory, delay: float) -> None:
-        first = trouble.attempts == 1 and not trouble.setbacks
-        attempt = trouble.attempts + trouble.setbacks
+    def _hold(self, event: Event, error: Exception, history: FailureHistory, delay: float) -> None:
+        first = history.attempts == 1 and not history.setbacks
+        attempt = history.attempts + history.setbacks
         log.error(
             "%r failed, attempt %d, again in %.1f s; its partition waits: %s",
             event, attempt, delay, _describe(error, event), extra=about(event, attempt),
-            exc_info=_seen_by_handler(error) if first else None,
+            exc_info=_without_own_frames(error) if first else None,
         )  # fmt: skip
-        self._backlog.hold([event.message], self._outside.clock() + delay, trouble)
+        self._backlog.hold([event.message], self._clock.now() + delay, history)
 
 
-def _seen_by_handler(error: Exception) -> Exception:
-    """Cut our own frames off the traceback, so that it begins in the handler."""
+def _without_own_frames(error: Exception) -> Exception:
+    """Remove this package's frames from the traceback, so that it begins in the handler."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_globals.get("__package__") == __package__:
         trace = trace.tb_next

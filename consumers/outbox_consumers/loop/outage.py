@@ -1,4 +1,4 @@
-"""Whether the database is there, and when to look again; all events wait meanwhile, whatever they are."""
+"""An outage of the database: when to try the next connection. All events wait meanwhile."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from outbox_consumers.handlers.retry import TRANSIENT, is_transient
-from outbox_consumers.handlers.session import ConsumerSession
+from outbox_consumers.handlers.retry import TRANSIENT
 from outbox_consumers.processes.counters import ConsumerCounters
 
 log = logging.getLogger("outbox_consumers")
@@ -15,44 +14,39 @@ log = logging.getLogger("outbox_consumers")
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Time and chance, so that tests can have their own."""
+    """Time and random numbers, as arguments so that tests can replace them."""
 
-    clock: Callable[[], float]  # monotonic
+    now: Callable[[], float]  # monotonic, in seconds
     sleep: Callable[[float], None]
-    chance: Callable[[], float]  # in [0, 1)
+    random: Callable[[], float]  # in [0, 1)
 
 
 class Outage:
-    """The outage of the database, from the first error to the first success."""
+    """The current outage of the database, from the first failed attempt to the first success. False: none."""
 
-    def __init__(self, session: ConsumerSession, counters: ConsumerCounters, outside: Clock) -> None:
-        self._session = session
+    def __init__(self, counters: ConsumerCounters, clock: Clock) -> None:
         self._counters = counters
-        self._outside = outside
-        self._tries = 0
-        self.back_at = 0.0
+        self._clock = clock
+        self._attempts = 0
+        self.retry_at = 0.0  # monotonic
 
     def __bool__(self) -> bool:
-        """Say whether the last try failed."""
-        return self._tries > 0
+        """Return whether the last attempt failed."""
+        return self._attempts > 0
 
     def waiting(self) -> bool:
-        """Say whether it is too early for the next try."""
-        return self._outside.clock() < self.back_at
+        """Return whether it is too early for the next attempt."""
+        return self._clock.now() < self.retry_at
 
-    def explains(self, error: Exception) -> bool:
-        """Say whether the error means that no event can succeed, since the connection is gone."""
-        return is_transient(error) and not self._session.usable()
-
-    def note(self, error: Exception) -> float:
-        """Note a failed try and say when the next one is due (monotonic clock)."""
+    def note_failure(self, error: Exception) -> float:
+        """Count a failed attempt and return when the next one is due (monotonic clock)."""
         self._counters.transient += 1
-        self._tries += 1
-        delay = TRANSIENT.delay(self._tries, self._outside.chance())
-        self.back_at = self._outside.clock() + delay
+        self._attempts += 1
+        delay = TRANSIENT.delay(self._attempts, self._clock.random())
+        self.retry_at = self._clock.now() + delay
         log.warning("no database connection, again in %.1f s: %s", delay, " ".join(str(error).split()))
-        return self.back_at
+        return self.retry_at
 
-    def over(self) -> None:
+    def end(self) -> None:
         """Note a success."""
-        self._tries = 0
+        self._attempts = 0

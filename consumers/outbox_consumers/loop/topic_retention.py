@@ -1,4 +1,4 @@
-"""How long topics keep their records: what an inbox must at least remember."""
+"""The retention of topics, which is the minimum that an inbox has to remember."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from outbox_consumers.errors import Failed, Unreachable
+from outbox_consumers.loop.kafka_settings import connection_settings
 
 SECONDS: Final = 10.0
-# What an admin client may share with the consumer's properties.
-_SHARED: Final = ("bootstrap.servers", "client.", "security.", "sasl.", "ssl.", "socket.", "broker.address")
 
 
 def retentions(kafka: Mapping[str, Any], topics: Sequence[str]) -> dict[str, timedelta | None]:
-    """Read for how long each topic keeps its records; None: for ever, by retention.ms or by compaction.
+    """Read the retention of each topic; None: it keeps records for ever (retention.ms=-1 or compaction).
 
     A name that begins with `^` is a pattern, as in a subscription. Raises Unreachable or Failed.
     """
-    # The client must outlive its futures, so it has a name (confluent-kafka fails them otherwise).
-    admin = AdminClient({key: value for key, value in kafka.items() if key.startswith(_SHARED)})
+    # A variable keeps the client alive; confluent-kafka fails the futures of a deleted one.
+    admin = AdminClient(connection_settings(kafka))
     try:
         known = admin.list_topics(timeout=SECONDS).topics
         names = [name for name in known if any(_matches(topic, name) for topic in topics)]
@@ -36,7 +35,7 @@ def retentions(kafka: Mapping[str, Any], topics: Sequence[str]) -> dict[str, tim
         raise Unreachable(
             error.args[0].str(),
             where=f"Kafka at {kafka.get('bootstrap.servers')}",
-            remedy="check bootstrap.servers, and that we may DescribeConfigs on the topics",
+            remedy="check bootstrap.servers and the right to DescribeConfigs on the topics",
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Run events through an application's handlers on a test's connection: no Kafka, no commit."""
+"""Run events through an application's handlers on a test's connection, without Kafka and without a commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outbox_consumers.inbox.claims import claim
 
 @dataclass(slots=True)
 class Result:
-    """What became of the events of a trial, in numbers, and the errors that handlers raised."""
+    """The numbers of events by outcome, and the errors that handlers raised."""
 
     processed: int = 0
     duplicates: int = 0
@@ -32,7 +32,7 @@ class Result:
 def run(
     routes: Routes, consumer: str, table: str, conn: psycopg.Connection[Any], events: Iterable[Event]
 ) -> Result:
-    """Handle each event once, one attempt each, in savepoints of the connection's transaction."""
+    """Make one attempt to handle each event, in a savepoint of the connection's transaction."""
     result = Result()
     parked: set[bytes] = set()
     for event in events:
@@ -63,7 +63,7 @@ def run(
 def _one(
     route: Route, consumer: str, table: str, conn: psycopg.Connection[Any], event: Event, result: Result
 ) -> None:
-    # A handler that swallows a database error fails here as well: the savepoint cannot be released.
+    # A handler that catches a database error and returns fails here too: the savepoint cannot be released.
     with conn.transaction():
         if not claim(conn, consumer, [event.id], table=table):
             result.duplicates += 1

@@ -1,15 +1,20 @@
-"""Handle parked events: head by head, in order per aggregate, until each queue is empty."""
+"""Handle parked events: the first of each queue that is due, in order per aggregate, until it is empty."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
+
+import psycopg
 
 from outbox_consumers.errors import Reject, Skip, SwallowedDatabaseError
 from outbox_consumers.event import about
+from outbox_consumers.failures.classification import Failure, FailureKind, classify
 from outbox_consumers.failures.dead_letter import FailureHistory, describe
+from outbox_consumers.failures.destination import Destination, destination
 from outbox_consumers.failures.parked import ParkedEvent
-from outbox_consumers.handlers.retry import TRANSIENT, RetryStrategy, is_transient
+from outbox_consumers.handlers.retry import TRANSIENT, RetryStrategy
 from outbox_consumers.handlers.routes import Route, Routes
 from outbox_consumers.handlers.session import ConsumerSession, Status
 from outbox_consumers.loop.transaction import Stores
@@ -19,56 +24,62 @@ log = logging.getLogger("outbox_consumers")
 
 
 class Unparker:
-    """Handles what is parked. Any process of the consumer may; a head is locked while it is worked on."""
+    """Handles parked events. Every process of the consumer does; the event is locked while it is handled."""
 
     def __init__(
         self,
         session: ConsumerSession,
-        books: Stores,
+        stores: Stores,
         routes: Routes,
         counters: ConsumerCounters,
         retry: RetryStrategy,
-        chance: Callable[[], float],
+        random: Callable[[], float],
     ) -> None:
         self._session = session
-        self._books = books
+        self._dead_letters = stores.dead_letters
+        self._parked = stores.parked
         self._routes = routes
         self._counters = counters
         self._retry = retry
-        self._chance = chance
+        self._random = random
 
-    def one(self) -> bool:
-        """Take one head that is due and handle it. False when there is none.
+    def handle_next(self) -> bool:
+        """Handle the first event of a queue that is due, in a transaction. False: there is none.
 
-        Raises transient errors of the database; then nothing is changed.
+        An event that fails is postponed or becomes a dead letter. Raises errors that are not an event's
+        fault: of the database before an event is taken, and when its connection is lost; then nothing has
+        changed.
         """
         parked: ParkedEvent | None = None
         try:
             cursor = self._session.begin()
             conn = self._session.connection()
-            parked = self._books.parked.take(conn)
+            parked = self._parked.take(conn)
             if parked is None:
                 self._session.rollback()
                 return False
             route = self._route(parked)
             try:
                 route.call(conn, parked.event)
-            except Skip as word:
+            except Skip as skip:
                 if self._session.status() == Status.INERROR:
-                    raise SwallowedDatabaseError("a database error was answered with Skip") from word
+                    raise SwallowedDatabaseError("a database error was answered with Skip") from skip
             if self._session.status() == Status.INTRANS:
-                self._books.parked.remove(cursor, parked)
-                self._books.parked.look(cursor)
+                self._parked.remove(cursor, parked)
+                self._parked.read_queues(cursor)
             self._session.commit()
         except Exception as error:
             self._session.rollback()
-            if parked is None or (is_transient(error) and not self._session.usable()):
+            if parked is None:
                 raise
-            self._failed(parked, error)
+            failure = classify(error, connected=self._session.usable())
+            if failure.kind is FailureKind.OUTAGE:
+                raise
+            self._resolve(parked, failure)
             return True
         self._counters.unparked += 1
         self._counters.processed += 1
-        self._books.dead_letters.limiter.good(1)
+        self._dead_letters.note_handled(1)
         return True
 
     def _route(self, parked: ParkedEvent) -> Route:
@@ -81,33 +92,39 @@ class Unparker:
         parked.event._route = route
         return route
 
-    def _failed(self, parked: ParkedEvent, error: Exception) -> None:
-        transient = is_transient(error)
-        attempts = parked.trouble.attempts + (not transient)
-        trouble, extra = FailureHistory(attempts, 0, parked.trouble.since), about(parked.event, attempts)
-        buried = False
+    def _resolve(self, parked: ParkedEvent, failure: Failure) -> None:
+        """Postpone an event that failed, or make it a dead letter. Commits."""
+        attempts = parked.history.attempts + (failure.kind is not FailureKind.TRANSIENT)
+        history = FailureHistory(attempts, 0, parked.history.since)
+        # Whatever its handler's on_failure, an event in this table waits in its queue or is a dead letter.
+        target = destination(failure.kind, "dead_letter", exhausted=self._retry.exhausted(attempts))
+        added = False
         try:
             cursor = self._session.begin()
-            if isinstance(error, Reject) or (not transient and self._retry.exhausted(attempts)):
-                buried = self._books.parked.remove(cursor, parked)
-                if buried:
-                    self._books.dead_letters.add(cursor, parked.event, trouble, error)
-                    self._books.parked.look(cursor)
+            if target is Destination.DEAD_LETTER:
+                added = self._parked.remove(cursor, parked)
+                if added:
+                    self._dead_letters.add(cursor, parked.event, history, failure.error)
+                    self._parked.read_queues(cursor)
             else:
-                strategy = TRANSIENT if transient else self._retry
-                delay = strategy.delay(max(attempts, 1), self._chance())
-                self._books.parked.postpone(cursor, parked, attempts, describe(error), delay)
-                self._counters.failures += not transient
-                self._counters.transient += transient
-                log.error(
-                    "parked %r failed, attempt %d, again in %.1f s: %s",
-                    parked.event, attempts, delay, error, extra=extra,
-                )  # fmt: skip
+                self._postpone(cursor, parked, failure, attempts)
             self._session.commit()
         except BaseException:
             self._session.rollback()
             raise
-        if buried:
-            self._counters.dead_letters += 1
-            self._books.dead_letters.limiter.bad()
-            log.error("dead letter %r after %d attempts: %s", parked.event, attempts, error, extra=extra)
+        if added:
+            self._dead_letters.note_added(parked.event, history, failure.error)
+
+    def _postpone(
+        self, cursor: psycopg.Cursor[Any], parked: ParkedEvent, failure: Failure, attempts: int
+    ) -> None:
+        transient = failure.kind is FailureKind.TRANSIENT
+        strategy = TRANSIENT if transient else self._retry
+        delay = strategy.delay(max(attempts, 1), self._random())
+        self._parked.postpone(cursor, parked, attempts, describe(failure.error), delay)
+        self._counters.failures += not transient
+        self._counters.transient += transient
+        log.error(
+            "parked %r failed, attempt %d, again in %.1f s: %s",
+            parked.event, attempts, delay, failure.error, extra=about(parked.event, attempts),
+        )  # fmt: skip

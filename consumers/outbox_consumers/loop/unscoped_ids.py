@@ -1,8 +1,8 @@
-"""Recognise events that an earlier version has handled, which stored ids that are no UUIDs without a scope.
+"""Recognise events that an earlier version handled, which stored ids that are no UUIDs without a scope.
 
-Such an id in the inbox says nothing about its source: it may be this event, or one of another topic with the
-same number. So the application names the topics that it has consumed with that version, and until it does,
-meeting such an id stops the consumer.
+Such an id in the inbox does not say its source: it may be this event, or one of another topic with the same
+number. So the application names the topics that it has consumed with that version. Until it does, the
+consumer stops at such an id.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from outbox_consumers.loop.event_reader import RecordsSeen
 
 
 def checked_topics(topics: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Give the topics that the application has named. Raises UsageError for what is no list of names."""
+    """Return the topics that the application names. Raises UsageError if they are not a list of names."""
     if topics is None:
         return None
     if isinstance(topics, str) or not all(isinstance(topic, str) and topic for topic in topics):
@@ -31,9 +31,9 @@ def checked_topics(topics: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 class ScopedClaims:
-    """Claims that leave out events which were handled under the id that an earlier version gave them.
+    """Claims that leave out events which are in the inbox under the id that an earlier version gave them.
 
-    `topics` are those whose events that version has handled, by name or, beginning with `^`, by pattern;
+    `topics` are the topics which that version has consumed, as names or as patterns that begin with `^`;
     None: not known. Costs a statement for each batch with ids that are no UUIDs, and nothing otherwise.
     """
 
@@ -56,7 +56,10 @@ class ScopedClaims:
         self._claims.careful = value
 
     def claim(self, cursor: psycopg.Cursor[Any], events: Sequence[Event]) -> Sequence[Event]:
-        """Claim the events of a batch and return those to handle. Raises UndeclaredIds, see there."""
+        """Claim the events of a batch and return those to handle.
+
+        Raises UndeclaredIds for an event that may be handled already if the topics are not known.
+        """
         fresh = self._claims.claim(cursor, events)
         if not self._seen.derived or self._topics == ():
             return fresh
@@ -78,7 +81,7 @@ class ScopedClaims:
         self._claims.give_back(cursor, events)
 
     def _may_be_old(self, event: Event) -> bool:
-        """Say whether an earlier version may have stored the id of this event."""
+        """Return whether an earlier version may have stored the id of this event."""
         if not getattr(event, "id_text", b""):
             return False
         topic = event.position[0]
@@ -93,7 +96,7 @@ def _undeclared(event: Event) -> UndeclaredIds:
     text = ascii(event.id_text.decode("utf-8", "backslashreplace"))
     return UndeclaredIds(
         f"the inbox has the id {text} of record {topic}/{partition}/{offset} as earlier versions stored it, "
-        "without its source: this event was handled, or another one with that id",
+        "without its source: either this event was handled, or another one with that id",
         remedy="name the topics that this consumer has handled with such a version, "
         f'Consumer(..., unscoped_ids=["{topic}"]), or () for none',
     )

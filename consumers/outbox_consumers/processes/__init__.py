@@ -1,1 +1,1 @@
-"""The processes of an application: how many, their health and counters, and their log."""
+"""The processes of an application: start and supervise them, their health, metrics and log format."""

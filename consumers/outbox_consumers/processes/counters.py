@@ -1,4 +1,4 @@
-"""What a consumer has done, in numbers."""
+"""Counters of a consumer."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from dataclasses import asdict, dataclass
 class ConsumerCounters:
     """Counts since the consumer started. Only its own thread writes them; reading needs no lock."""
 
-    processed: int = 0  # effects committed
-    duplicates: int = 0  # seen before, nothing done
+    processed: int = 0  # events whose effects are committed
+    duplicates: int = 0  # handled before, nothing done
     skipped: int = 0  # no handler for the type
-    untyped: int = 0  # left out, since the record names no type
-    stale: int = 0  # older than the inbox remembers
-    rejected: int = 0  # the handler said Reject
-    dead_letters: int = 0  # given up: rejected, or failed too often
+    untyped: int = 0  # skipped, since the record names no type
+    stale: int = 0  # from before the window that the inbox remembers
+    rejected: int = 0  # the handler raised Reject
+    dead_letters: int = 0  # rejected, or failed too often
     parked: int = 0  # put into the queue of their aggregate
-    unparked: int = 0  # handled from there
+    unparked: int = 0  # parked events that were handled
     failures: int = 0  # attempts that raised
-    transient: int = 0  # database errors that pass by themselves
+    transient: int = 0  # temporary errors of the database
     batches: int = 0  # transactions that held a whole batch
-    singles: int = 0  # transactions for one event, to find a bad one
+    singles: int = 0  # transactions for one event, after a batch failed
     without_id: int = 0  # records without an id, or with one that identifies nothing
-    falling_ids: int = 0  # numbers that are lower than one before them in their partition
-    revoked: int = 0  # partitions taken away, with and without notice
-    fenced: int = 0  # offsets not stored, since the partition was gone
-    commit_errors: int = 0  # Kafka refused an offset commit
-    stalls: int = 0  # times Kafka took no commits for too long
-    evictions: int = 0  # max.poll.interval.ms exceeded
+    falling_ids: int = 0  # numeric ids that are lower than an earlier one of their partition
+    revoked: int = 0  # partitions revoked or lost
+    fenced: int = 0  # offsets not stored, since the partition was not assigned any more
+    commit_errors: int = 0  # offset commits that Kafka refused
+    stalls: int = 0  # times that Kafka accepted no offset commits for too long
+    evictions: int = 0  # times that max.poll.interval.ms was exceeded
 
     def __str__(self) -> str:
-        told = [f"{name} {count}" for name, count in self.document().items() if count]
-        return ", ".join(told) or "nothing done"
+        parts = [f"{name} {count}" for name, count in self.document().items() if count]
+        return ", ".join(parts) or "nothing done"
 
     def document(self) -> dict[str, int]:
-        """Give the counters by name, for JSON and metrics."""
+        """Return the counters by name, for JSON and metrics."""
         return asdict(self)

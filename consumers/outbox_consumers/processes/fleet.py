@@ -1,6 +1,6 @@
-"""Processes under one parent: start them, start them again when they die, drain them at the end.
+"""Processes under one parent: start them, restart those that end, stop them all at the end.
 
-A consumer and a durable inbox say what their processes do (`Role`); everything else is the same for both.
+A consumer and a durable inbox define what their processes do (`Role`); the rest is the same for both.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ log = logging.getLogger("outbox_consumers")
 
 Address: TypeAlias = tuple[str, int]  # where health and metrics are served: host and port
 
-LOOK_SECONDS: Final = 0.5
-STOP_AGAIN_SECONDS: Final = 0.2
-FIRST_PAUSE: Final = 0.2
-LONGEST_PAUSE: Final = 30.0
+CHECK_SECONDS: Final = 0.5
+STOP_CHECK_SECONDS: Final = 0.2
+MIN_RESTART_PAUSE: Final = 0.2
+MAX_RESTART_PAUSE: Final = 30.0
 HEALTHY_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a process does, under the name it is given, until `stop` is called; and what its port shows."""
+    """What a process runs, under a given name, until `stop` is called, and what its HTTP port serves."""
 
     run: Callable[[str], None]
     stop: Callable[[], None]
@@ -51,32 +51,33 @@ class Role:
 
 @dataclass(slots=True)
 class _Member:
-    """A place in the fleet, and the process that fills it."""
+    """A place in the fleet, and its current process."""
 
     place: str
     role: Role
     listen: Address | None
     name: str = ""
     process: ForkProcess | None = None
-    word: Connection | None = None  # what the process says before it gives up
-    deaths: int = 0
+    failures: Connection | None = None  # on which the process says why it cannot work
+    crashes: int = 0
     started: float = 0.0
-    quick_ends: int = 0  # in a row, since it last ran for HEALTHY_SECONDS
-    again_at: float = 0.0
+    short_runs: int = 0  # in a row, since it last ran for HEALTHY_SECONDS
+    restart_at: float = 0.0
 
 
 class Fleet:
-    """Some processes that fill their roles until the parent is told to stop.
+    """A process for each role, until the parent is asked to stop.
 
-    Forks, so that roles may hold any functions; the parent must hold no connection and no Kafka client.
-    A child whose parent is gone stops by itself. With `listen` the first role's health and metrics are
-    served there, those of each further one on the next port.
+    Processes are forked, so that roles may hold any functions; the parent must hold no connection and no
+    Kafka client. A child whose parent ends stops by itself. With `listen`, health and metrics of the first
+    role are served on that port, those of each further one on the next port. `grace` is how many seconds the
+    processes have to stop.
     """
 
     def __init__(
         self,
         roles: Mapping[str, Role],
-        gone: Callable[[str], None],
+        on_exit: Callable[[str], None],
         grace: float,
         listen: Address | None = None,
     ) -> None:
@@ -86,46 +87,46 @@ class Fleet:
             for number, (place, role) in enumerate(roles.items())
         ]
         self._run = run
-        self._gone = gone  # called with the name of a process that was killed or crashed
+        self._on_exit = on_exit  # called with the name of a process that was killed or crashed
         self._grace = grace
         self._fork = multiprocessing.get_context("fork")
         self._count = 0
 
     def run(self, stop: threading.Event) -> None:
-        """Run until `stop` is set or SIGTERM or SIGINT comes, then drain.
+        """Run until `stop` is set or SIGTERM or SIGINT arrives, then stop all processes.
 
-        Raises Failed with the reason when a process says that it cannot work. One that takes the place of a
-        dead one may find a server gone, for which the others wait: then another is started later.
+        Raises Failed with the reason when a process reports that it cannot work. A restarted process may find
+        a server unreachable, for which the others wait; then it is restarted again later.
         """
         with Stopping(stop.set):
             try:
                 while not stop.is_set():
                     self._start_missing()
-                    self._look()
+                    self._wait_for_exit()
             finally:
-                self._drain()
+                self._stop_all()
 
     def _start_missing(self) -> None:
         now = time.monotonic()
         for member in self._members:
-            if member.process is None and now >= member.again_at:
+            if member.process is None and now >= member.restart_at:
                 self._count += 1
                 member.name = f"{self._run}/{member.place}.{self._count}"
-                member.word, word = self._fork.Pipe(duplex=False)
+                member.failures, failures = self._fork.Pipe(duplex=False)
                 member.process = self._fork.Process(
                     target=_child,
-                    args=(member.role, member.name, member.listen, os.getpid(), word),
+                    args=(member.role, member.name, member.listen, os.getpid(), failures),
                     name=member.place,
                 )
                 self._start(member.process)
                 member.started = now
-                word.close()
+                failures.close()
 
     def _start(self, process: ForkProcess) -> None:
-        """Fork, with the signals to stop blocked until the child has handlers of its own.
+        """Fork, with the stop signals blocked until the child has its own handlers.
 
-        A child begins with the parent's handlers, which tell its copy of the parent and nobody else: a
-        SIGTERM sent at that moment would be lost, and the child killed at the end of the grace.
+        A child starts with the parent's handlers, which stop only its copy of the parent: a SIGTERM at that
+        moment would be lost, and the child killed when the grace period ends.
         """
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
@@ -133,30 +134,30 @@ class Fleet:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def _look(self) -> None:
-        """Wait for a process to end, and see to those that did."""
+    def _wait_for_exit(self) -> None:
+        """Wait up to CHECK_SECONDS for a process to end, and handle those that ended."""
         alive = [member.process.sentinel for member in self._members if member.process is not None]
-        connection.wait(alive, LOOK_SECONDS)
+        connection.wait(alive, CHECK_SECONDS)
         for member in self._members:
             if member.process is not None and member.process.exitcode is not None:
-                self._bury(member, member.process.exitcode)
+                self._handle_exit(member, member.process.exitcode)
 
-    def _bury(self, member: _Member, code: int) -> None:
-        reason, passes = self._last_word(member)
+    def _handle_exit(self, member: _Member, code: int) -> None:
+        reason, temporary = self._exit_reason(member)
         member.process = None
-        if reason and not (passes and member.deaths):
+        if reason and not (temporary and member.crashes):
             raise Failed(f"{member.place} cannot work: {reason}")
-        member.deaths += 1
-        self._tell(member.name)
+        member.crashes += 1
+        self._report_exit(member.name)
         lived = time.monotonic() - member.started
-        member.quick_ends = 0 if lived > HEALTHY_SECONDS else member.quick_ends + 1
-        pause = backoff.delay(member.quick_ends + 1, FIRST_PAUSE, LONGEST_PAUSE)
-        member.again_at = time.monotonic() + pause
-        manner = f"cannot work: {reason}" if reason else f"ended with {_manner(code)}"
-        log.error("%s %s; again in %.1f s", member.name, manner, pause)
+        member.short_runs = 0 if lived > HEALTHY_SECONDS else member.short_runs + 1
+        pause = backoff.delay(member.short_runs + 1, MIN_RESTART_PAUSE, MAX_RESTART_PAUSE)
+        member.restart_at = time.monotonic() + pause
+        outcome = f"cannot work: {reason}" if reason else f"ended with {_describe_exit_code(code)}"
+        log.error("%s %s; restarting in %.1f s", member.name, outcome, pause)
 
-    def _drain(self) -> None:
-        """Ask all to finish what they are at; end those that take longer than the grace."""
+    def _stop_all(self) -> None:
+        """Ask all processes to finish their current work; kill those that exceed the grace period."""
         processes = [(member, member.process) for member in self._members if member.process is not None]
         for _, process in processes:
             process.terminate()
@@ -168,62 +169,62 @@ class Fleet:
                 process.kill()
                 process.join()
             if process.exitcode != 0:
-                self._tell(member.name)
+                self._report_exit(member.name)
 
-    def _tell(self, name: str) -> None:
+    def _report_exit(self, name: str) -> None:
         try:
-            self._gone(name)
+            self._on_exit(name)
         except Exception as error:
             log.warning("%s: its lease runs out by itself: %s", name, " ".join(str(error).split()))
 
-    def _last_word(self, member: _Member) -> tuple[str, bool]:
-        """Give the reason for which a process gave up, if it said one, and whether it may pass."""
-        word, member.word = member.word, None
-        if word is None:
+    def _exit_reason(self, member: _Member) -> tuple[str, bool]:
+        """Return why a process could not work, empty if it did not say, and whether that may be temporary."""
+        failures, member.failures = member.failures, None
+        if failures is None:
             return "", False
-        with word:
+        with failures:
             try:
-                reason, passes = word.recv() if word.poll() else ("", False)
+                reason, temporary = failures.recv() if failures.poll() else ("", False)
             except (EOFError, OSError):
                 return "", False
-        return str(reason), bool(passes)
+        return str(reason), bool(temporary)
 
 
 def fill(role: Role, name: str, listen: Address | None) -> None:
-    """Fill a role in this process, with its port. Raises Unreachable when the port is taken."""
+    """Run a role in this process and serve its port. Raises Unreachable when the port is in use."""
     with serving(role.shown, *listen) if listen else nullcontext():
         role.run(name)
 
 
-def _child(role: Role, name: str, listen: Address | None, parent: int, word: Connection) -> None:
-    """Fill a role in a process of its own; say why when that is not possible."""
+def _child(role: Role, name: str, listen: Address | None, parent: int, failures: Connection) -> None:
+    """Run a role in a child process; report to the parent why it cannot work."""
     trace_crashes()
-    random.seed()  # else all children of one parent would draw the same delays
-    told = threading.Event()
+    random.seed()  # otherwise all children of one parent would draw the same delays
+    stop_requested = threading.Event()
 
     def stopping() -> bool:
-        return told.is_set() or os.getppid() != parent
+        return stop_requested.is_set() or os.getppid() != parent
 
-    threading.Thread(target=_stop_when, args=(stopping, role.stop), daemon=True).start()
-    with Stopping(told.set):
+    threading.Thread(target=_stop_when_requested, args=(stopping, role.stop), daemon=True).start()
+    with Stopping(stop_requested.set):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # blocked by the parent's `_start`
         try:
             fill(role, name, listen)
         except OutboxError as error:
             with suppress(OSError):  # the parent is gone
-                word.send((str(error), isinstance(error, Unreachable | ReadOnlyDatabase)))
+                failures.send((str(error), isinstance(error, Unreachable | ReadOnlyDatabase)))
             raise SystemExit(int(error.exit_code)) from None
 
 
-def _stop_when(stopping: Callable[[], bool], stop: Callable[[], None]) -> None:
-    """Pass the word on, again and again: it may come before anybody listens."""
+def _stop_when_requested(stopping: Callable[[], bool], stop: Callable[[], None]) -> None:
+    """Call `stop` repeatedly once it is requested: a call before the role runs has no effect."""
     while True:
-        time.sleep(STOP_AGAIN_SECONDS)
+        time.sleep(STOP_CHECK_SECONDS)
         if stopping():
             stop()
 
 
-def _manner(code: int) -> str:
+def _describe_exit_code(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     try:

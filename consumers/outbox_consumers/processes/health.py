@@ -18,7 +18,7 @@ from outbox_connectors.errors import Unreachable
 from outbox_connectors.http_port import REQUEST_SECONDS, HttpPort
 from outbox_consumers.processes.counters import ConsumerCounters
 
-# Counters that say what became of an event; the others are counts of their own.
+# Counters of outcomes of events; each of the others is a metric of its own.
 _OUTCOMES: Final = (
     "processed",
     "duplicates",
@@ -35,30 +35,30 @@ _OUTCOMES: Final = (
 
 
 class Monitored(Protocol):
-    """What a port shows of a process. Called from another thread than the one that works."""
+    """What an HTTP port serves about a process. Called from a thread of its own."""
 
     def health(self) -> Any:
-        """Give a dataclass that says among other things whether the process is `healthy`."""
+        """Return a dataclass with the attribute `healthy`."""
         ...
 
     def collect(self) -> Iterator[Metric]:
-        """Give the metrics."""
+        """Yield the metrics."""
         ...
 
 
 @dataclass(slots=True)
 class ProcessState:
-    """How a running loop is, as its own thread last noted it. Reading needs no lock."""
+    """The state of a running loop, written by its thread. Reading needs no lock."""
 
-    polled_at: float = 0.0  # monotonic; 0: the loop does not run
-    held: int = 0  # records that wait behind a failing one
+    polled_at: float = 0.0  # monotonic; 0: the loop is not running
+    held: int = 0  # records held behind a failing one
     database: bool = True
     lag: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether a consumer works, and what one needs to know to judge it."""
+    """Whether a consumer is healthy, and the values from which that follows."""
 
     consumer: str
     healthy: bool
@@ -69,7 +69,7 @@ class Health:
 
 
 class MonitoredConsumer:
-    """What the HTTP port shows of one consumer."""
+    """What the HTTP port serves about one consumer."""
 
     def __init__(
         self,
@@ -86,9 +86,10 @@ class MonitoredConsumer:
         self._clock = clock
 
     def health(self) -> Health:
-        """Judge: a loop that has not polled for longer than max.poll.interval.ms has lost its partitions.
+        """Return the health. It is false without the database, and when the loop has not polled for too long.
 
-        A member that Kafka has fenced gets no callback; its loop ends instead, and with it this port.
+        A loop that has not polled for longer than max.poll.interval.ms has lost its partitions. A member that
+        Kafka has fenced gets no callback; its loop ends, and with it this port.
         """
         state = self.state
         silent = self._clock() - state.polled_at if state.polled_at else 0.0
@@ -98,11 +99,11 @@ class MonitoredConsumer:
         )
 
     def collect(self) -> Iterator[Metric]:
-        """Give the metrics."""
+        """Yield the metrics."""
         label = ["consumer"]
         numbers = self.counters.document()
         events = CounterMetricFamily(
-            "outbox_consumer_events", "Events by what became of them", labels=["consumer", "outcome"]
+            "outbox_consumer_events", "Events by outcome", labels=["consumer", "outcome"]
         )
         for outcome in _OUTCOMES:
             events.add_metric([self.name, outcome], numbers.pop(outcome))
@@ -113,15 +114,17 @@ class MonitoredConsumer:
             yield family
         health = self.health()
         for name, number, text in (
-            ("seconds_since_poll", health.seconds_since_poll, "Seconds since Kafka was last asked"),
-            ("held_records", health.held, "Records that wait behind a failing one"),
-            ("healthy", float(health.healthy), "1 while the loop polls and the database is there"),
+            ("seconds_since_poll", health.seconds_since_poll, "Seconds since the last poll"),
+            ("held_records", health.held, "Records held behind a failing one"),
+            ("healthy", float(health.healthy), "1 while the loop polls and the database is reachable"),
         ):
             gauge = GaugeMetricFamily(f"outbox_consumer_{name}", text, labels=label)
             gauge.add_metric([self.name], number)
             yield gauge
         lag = GaugeMetricFamily(
-            "outbox_consumer_lag", "Records not yet fetched", labels=["consumer", "topic", "partition"]
+            "outbox_consumer_lag",
+            "Records that are not fetched yet",
+            labels=["consumer", "topic", "partition"],
         )
         for (topic, partition), behind in dict(self.state.lag).items():
             lag.add_metric([self.name, topic, str(partition)], behind)
@@ -138,9 +141,9 @@ class _Metrics(Collector):
 
 @contextmanager
 def serving(shown: Monitored, host: str, port: int) -> Iterator[int]:
-    """Answer on the port while the block runs, and give the port (useful when asked for 0).
+    """Serve /health and /metrics while the block runs; yields the port, which is new for port 0.
 
-    Raises Unreachable when the port is taken.
+    Raises Unreachable when the port is in use.
     """
     registry = CollectorRegistry()
     registry.register(_Metrics(shown))
@@ -166,7 +169,7 @@ def serving(shown: Monitored, host: str, port: int) -> Iterator[int]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *arguments: Any) -> None:
-            """Say nothing: probes come every few seconds."""
+            """Log nothing: probes come every few seconds."""
 
     try:
         server = HttpPort((host, port), Answer)

@@ -1,4 +1,4 @@
-"""Log lines as JSON, one object a line: the text for people, and beside it what a program looks for."""
+"""Log lines as JSON, one object per line: the text, and the fields that a program searches for."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as one line: time (UTC), level, logger, process, message, and its `extra` fields.
+    """Formats a log record as one line: time (UTC), level, logger, process, message, and its `extra` fields.
 
     A line of the consumer about an event carries `event_id`, `event_type`, `aggregate`, `attempt`, `topic`,
     `partition` and `offset`. A traceback is in `exception`.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give the line, without its end."""
+        """Return the line without a line break."""
         document: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

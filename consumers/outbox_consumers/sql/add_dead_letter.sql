@@ -1,4 +1,4 @@
--- Keep an event that a consumer has given up; once, however often it is tried.
+-- Add a dead letter; nothing happens if the event is one already.
 INSERT INTO {dead_letter} (
     consumer, event_id, event_type, topic, partition, "offset", key, payload, headers,
     attempts, first_failed_at, last_failed_at, error

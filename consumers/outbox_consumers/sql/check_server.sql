@@ -1,4 +1,4 @@
--- Read what decides whether a consumer can work here: writable, tables present, the inbox's key, our rights.
+-- Check whether a consumer can work here: the server is writable, the tables exist, their key and our rights.
 SELECT pg_is_in_recovery() AS standby,
        current_setting('transaction_read_only') = 'on' AS read_only,
        current_setting('synchronous_commit') AS synchronous_commit,

@@ -1,2 +1,2 @@
--- Forget the attempts of events that nobody has to be afraid of any more.
+-- Delete the attempt counts of events that did not crash the process.
 DELETE FROM {attempt} WHERE consumer = %(consumer)s AND event_id = ANY(%(ids)s)

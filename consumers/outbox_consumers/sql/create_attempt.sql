@@ -1,4 +1,4 @@
--- Create the table of events that are being tried although a process has died near them. Needs CREATE on the schema.
+-- Create the table that counts the attempts of events that may have crashed a process. Needs CREATE on the schema.
 CREATE TABLE IF NOT EXISTS {attempt} (
     event_id uuid NOT NULL,
     consumer text COLLATE "C" NOT NULL,

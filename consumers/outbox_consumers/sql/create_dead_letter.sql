@@ -1,4 +1,4 @@
--- Create the table of dead letters: events that a consumer has given up, whole, with where from and why. Needs CREATE on the schema.
+-- Create the table of dead letters: events that are not tried any more, with their origin and error. Needs CREATE on the schema.
 CREATE TABLE IF NOT EXISTS {dead_letter} (
     position bigint NOT NULL GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     consumer text COLLATE "C" NOT NULL,

@@ -1,2 +1,2 @@
--- Create the partition for ids that no day has: random ones, and those of days not made ahead.
+-- Create the partition for all other ids: random ones, and those of days without a partition.
 CREATE TABLE IF NOT EXISTS {partition} PARTITION OF {inbox} DEFAULT

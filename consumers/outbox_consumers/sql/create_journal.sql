@@ -1,4 +1,4 @@
--- Create the journal of what was taken out of the inbox on purpose, by whom and why. Needs CREATE on the schema.
+-- Create the journal of what was deleted from the inbox, by whom and why. Needs CREATE on the schema.
 CREATE TABLE IF NOT EXISTS {journal} (
     at timestamptz NOT NULL DEFAULT now(),
     by text NOT NULL DEFAULT session_user,

@@ -1,4 +1,4 @@
--- Create the table of running consumers; a row without its session belongs to one that has died. Needs CREATE on the schema.
+-- Create the table of running processes; a row whose lock is not held belongs to one that crashed. Needs CREATE on the schema.
 CREATE TABLE IF NOT EXISTS {member} (
     member uuid NOT NULL PRIMARY KEY,
     consumer text COLLATE "C" NOT NULL,

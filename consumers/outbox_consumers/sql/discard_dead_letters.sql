@@ -1,2 +1,2 @@
--- Forget dead letters for good. Their inbox rows stay, so they are not handled again.
+-- Delete dead letters permanently. Their claims stay in the inbox, so the events are not handled again.
 DELETE FROM {dead_letter} WHERE position = ANY(%(positions)s)

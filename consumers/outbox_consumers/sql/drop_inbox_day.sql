@@ -1,2 +1,2 @@
--- Forget one day's events for good. Locks the inbox for a moment; needs its ownership.
+-- Drop the partition of one day. Locks the inbox for a moment; needs its ownership.
 DROP TABLE {partition}

@@ -1,4 +1,4 @@
--- Name the schema in which this session finds a table.
+-- Find the schema in which this session finds a table.
 SELECT n.nspname::text
 FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace

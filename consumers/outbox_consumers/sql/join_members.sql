@@ -1,4 +1,4 @@
--- Say that this process runs; its session keeps the lock for as long as it lives.
+-- Register this process; its session holds the lock until the process ends.
 WITH joined AS (
     INSERT INTO {member} (member, consumer) VALUES (%(member)s, %(consumer)s) ON CONFLICT DO NOTHING
 )

@@ -1,2 +1,2 @@
--- Say that this process ends in an orderly way.
+-- Delete this process's row: it ends without a crash.
 DELETE FROM {member} WHERE member = %(member)s

@@ -1,4 +1,4 @@
--- Queue an event behind the failed one of its aggregate.
+-- Park an event in the queue of its aggregate.
 INSERT INTO {parked} (
     consumer, event_id, event_type, topic, partition, "offset", key, payload, headers,
     attempts, first_failed_at, last_failed_at, error, queue, due_at

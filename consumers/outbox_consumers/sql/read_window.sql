@@ -1,2 +1,2 @@
--- Read below which UUIDv7 ids the inbox no longer remembers anything.
+-- Read the UUIDv7 below which the inbox remembers nothing any more.
 SELECT uuid_send(before_id) FROM {journal} WHERE action = 'dropped' ORDER BY before_id DESC LIMIT 1

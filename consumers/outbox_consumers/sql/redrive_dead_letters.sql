@@ -1,4 +1,4 @@
--- Move dead letters back into the queues of their aggregates, in order; a consumer takes them from there.
+-- Move dead letters to the queues of their aggregates, in order; the consumer handles them from there.
 WITH taken AS (
     DELETE FROM {dead_letter} WHERE position = ANY(%(positions)s) RETURNING *
 )

@@ -1,2 +1,2 @@
--- Let the session that keeps a worker's lease be idle between two beats, whatever the role's settings are.
+-- Allow the session that renews a worker's lease to be idle in between, whatever the role's settings are.
 SELECT set_config('idle_session_timeout', '0', false)

@@ -1,4 +1,4 @@
--- Set what keeps a stuck consumer from holding others up, and what this session relies on whatever the role's settings are.
+-- Set the time-outs that keep a stuck consumer from blocking others, and the settings that this session relies on.
 SELECT set_config('lock_timeout', %(lock_timeout)s, false),
        set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, false),
        set_config('idle_session_timeout', '0', false),

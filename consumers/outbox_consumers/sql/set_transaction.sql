@@ -1,4 +1,4 @@
--- Set for this transaction alone what is otherwise set for the session: time-outs, dates that psycopg reads, and a commit that is on disk.
+-- Set for one transaction what is otherwise set for the session: time-outs, the date format of psycopg, and a durable commit.
 SELECT set_config('lock_timeout', %(lock_timeout)s, true),
        set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, true),
        set_config('DateStyle', 'ISO', true),

@@ -1,4 +1,4 @@
--- Lock the first event of a queue that is due and that no other process works on.
+-- Lock the first event of a queue that is due and not locked by another process.
 SELECT position, uuid_send(event_id) AS event_id, event_type, topic, partition, "offset", key, payload, headers,
        attempts, first_failed_at, queue
 FROM {parked} AS p

@@ -1,2 +1,2 @@
--- Take an event out of its queue: it is handled, or has become a dead letter.
+-- Delete a parked event: it is handled, or has become a dead letter.
 DELETE FROM {parked} WHERE position = %(position)s

@@ -29,7 +29,7 @@ def test_a_handler_stays_the_function_it_was() -> None:
 @pytest.mark.parametrize(
     "function", [lambda: None, lambda conn: None, lambda conn, event, more: None, lambda *, conn, event: None]
 )
-def test_a_handler_of_the_wrong_shape_is_found_at_once(function: Any) -> None:
+def test_a_handler_with_a_wrong_signature_is_refused_at_once(function: Any) -> None:
     with pytest.raises(UsageError, match="two arguments"):
         app().handler("Placed")(function)
     with pytest.raises(UsageError, match="events"):
@@ -59,7 +59,7 @@ def test_two_handlers_of_one_type() -> None:
         ({"batch_size": 0}, "at least one event"),
     ],
 )
-def test_a_consumer_that_makes_no_sense(settings: dict[str, Any], words: str) -> None:
+def test_a_consumer_with_invalid_settings_is_refused(settings: dict[str, Any], words: str) -> None:
     given = {"name": "billing", "topics": ["t"]} | settings
     with pytest.raises(UsageError, match=words):
         Consumer(given.pop("name"), kafka={"bootstrap.servers": "h:1"}, **given)
@@ -80,9 +80,9 @@ def test_no_secret_shows() -> None:
         ("nowhere_at_all:app", "no module named nowhere_at_all"),
         ("needy_app:app", "needs a_package_nobody_has"),
         ("broken_app:app", "cannot be imported: ZeroDivisionError"),
-        ("good_app:nothing", "its applications are good_app:app"),
+        ("good_app:nothing", "the applications in it are good_app:app"),
         ("good_app:number", "is a int, neither a Consumer nor a DurableInbox"),
-        ("json:dumps", "json holds no Consumer"),
+        ("json:dumps", "json has no Consumer"),
     ],
 )
 def test_a_reference_that_leads_nowhere(

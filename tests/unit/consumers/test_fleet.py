@@ -15,7 +15,7 @@ from outbox_consumers.processes import fleet
 from outbox_consumers.errors import Failed, ReadOnlyDatabase, Unreachable
 
 folder, ends = Path(sys.argv[1]), sys.argv[2].split(",")
-fleet.LONGEST_PAUSE = 0.02
+fleet.MAX_RESTART_PAUSE = 0.02
 told = threading.Event()
 
 def died(name):
@@ -66,7 +66,7 @@ except Failed as error:
         ("killed,cannot", 1, 2),
     ],
 )
-def test_who_takes_the_place_of_a_dead_one_may_find_the_servers_gone(
+def test_a_restarted_process_may_find_a_server_unreachable(
     tmp_path: Path, ends: str, code: int, begun: int
 ) -> None:
     done = subprocess.run(
@@ -97,7 +97,7 @@ print("stopped" if time.monotonic() - started < 30.0 else "killed at the end of 
 """
 
 
-def test_a_process_that_has_just_been_forked_hears_the_signal_to_stop() -> None:
+def test_a_process_that_has_just_been_forked_stops_at_a_signal() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SLOW_START], capture_output=True, text=True, timeout=120, check=False
     )

@@ -11,7 +11,7 @@ from outbox_connectors.record_headers import Headers
 from outbox_consumers import Event
 from outbox_consumers.errors import UsageError
 from outbox_consumers.identity import (
-    LETTER_ID_HEADER,
+    DEAD_LETTER_ID_HEADER,
     IdentityRules,
     identify,
     packed_uuid,
@@ -109,12 +109,12 @@ def test_the_derived_ids_never_change() -> None:
 
 
 def test_a_dead_letter_keeps_its_id_on_another_topic() -> None:
-    kept = (LETTER_ID_HEADER, str(ID).encode())
+    kept = (DEAD_LETTER_ID_HEADER, str(ID).encode())
     assert id_of(("id", b"17"), kept, topic="billing.dead") == ID.bytes
     assert id_of(kept, topic="billing.dead") == ID.bytes
     other = UUID("01890a5d-ac96-774b-bcce-b302099a8058")
     assert id_of(("id", str(other).encode()), kept) == other.bytes  # a UUID needs no help
-    assert id_of(("id", b"17"), (LETTER_ID_HEADER, NIL_UUIDS[0])) == scoped_id("orders", b"17")
+    assert id_of(("id", b"17"), (DEAD_LETTER_ID_HEADER, NIL_UUIDS[0])) == scoped_id("orders", b"17")
 
 
 def test_other_headers_can_carry_id_and_type() -> None:

@@ -22,25 +22,25 @@ REPORTS: dict[str, tuple[str, ...]] = {
     ),
     "a failed message overtaken by the next one's offset (FastStream #2618, confluent-kafka-go #1179)": (
         "test_consumer::test_a_failing_event_is_retried_and_holds_up_only_its_partition",
-        "test_consumer_failures::test_stop_ends_the_consumer_which_goes_on_there_when_restarted",
+        "test_consumer_failures::test_stop_ends_the_consumer_which_continues_there_when_restarted",
     ),
     "only the last message's partition committed (steveo #1054)": (
         "test_consumer::test_offsets_are_committed_behind_the_effects",
-        "test_consumer_group::test_sigterm_finishes_the_transaction_at_hand_and_commits_its_offsets",
+        "test_consumer_group::test_sigterm_finishes_the_current_transaction_and_commits_its_offsets",
     ),
     "double processing after a scale-up (Faust #502, kafka-pixy #62)": (
         "test_consumer_group::test_members_of_an_eager_group_that_join_and_leave_lose_and_repeat_nothing",
         "test_consumer_storm::test_a_storm_over_a_group_loses_repeats_and_reorders_nothing",
     ),
     "finished work thrown away on revoke (PostHog #80897)": (
-        "test_consumer_group::test_what_is_finished_is_committed_when_partitions_are_taken_away",
+        "test_consumer_group::test_offsets_are_committed_when_partitions_are_revoked",
     ),
     "a refused commit kills the consumer (Logprep #386, dotnet #1861)": (
-        "test_source::test_a_commit_that_kafka_refuses_is_counted_and_kills_nobody",
+        "test_source::test_an_offset_commit_that_kafka_refuses_is_counted_and_raises_nothing",
     ),
     "auto.offset.reset=latest skips what came before the assignment (confluent-kafka-python #1329)": (
         "test_settings::test_refused_with_the_reason",
-        "test_settings::test_latest_is_allowed_when_said_in_words",
+        "test_settings::test_latest_is_allowed_as_an_argument",
     ),
     "stuck for ever after max.poll.interval.ms (confluent-kafka-python #629, #552)": (
         "test_consumer_group::test_a_handler_longer_than_the_poll_interval_costs_the_partition_but_no_event",
@@ -50,11 +50,9 @@ REPORTS: dict[str, tuple[str, ...]] = {
         "test_consumer_group::test_a_callback_that_raises_skips_nothing",
         "test_settings::test_callbacks_never_raise_into_the_client",
     ),
-    "memory grows with the backlog (confluent-kafka-python #759)": (
-        "test_settings::test_what_we_set_where_nothing_is_said",
-    ),
+    "memory grows with the backlog (confluent-kafka-python #759)": ("test_settings::test_defaults",),
     "paused partitions stay mute after a rebalance (librdkafka #5111, reactor-kafka #432)": (
-        "test_consumer_zombies::test_a_paused_partition_that_leaves_and_comes_back_goes_on",
+        "test_consumer_zombies::test_a_paused_partition_that_is_revoked_and_assigned_again_continues",
     ),
     "one duplicate freezes its partition or blames the wrong row (Wolverine #2639)": (
         "test_consumer::test_the_fast_claim_falls_back_when_a_duplicate_shows_up_and_recovers",
@@ -69,7 +67,7 @@ REPORTS: dict[str, tuple[str, ...]] = {
     ),
     "a failed message remembered as handled (motorway #46)": (
         "test_inbox_claim::test_a_rolled_back_claim_can_be_claimed_again",
-        "test_consumer_batches::test_a_batch_that_failed_comes_again",
+        "test_consumer_batches::test_a_batch_that_failed_is_yielded_again",
     ),
     "a stale batch goes on after a rebalance (kafkajs #1764, #1097)": (
         "test_consumer_storm::test_a_storm_over_a_group_loses_repeats_and_reorders_nothing",
@@ -77,7 +75,7 @@ REPORTS: dict[str, tuple[str, ...]] = {
     ),
     "a poison payload loops for ever (aiokafka #744, confluent-kafka-python #1572)": (
         "test_consumer::test_a_payload_that_is_no_json_is_rejected_at_once",
-        "test_consumer_deaths::test_an_event_that_kills_the_process_becomes_a_dead_letter",
+        "test_consumer_deaths::test_an_event_that_crashes_the_process_becomes_a_dead_letter",
     ),
     "a dead letter lost while its offset is committed (agent-kernel #630, outboxx #110)": (
         "test_consumer_failures::test_a_copy_of_a_dead_letter_goes_to_its_topic_before_the_offset_is_stored",
@@ -88,7 +86,7 @@ REPORTS: dict[str, tuple[str, ...]] = {
         "test_consumer_transactions::test_a_deadlock_between_handlers_is_retried",
     ),
     "the inbox grows without end, or its clean-up blocks it (Eventuate #46, Wolverine #3116)": (
-        "test_inbox_retention::test_maintenance_makes_days_ahead_and_drops_what_no_topic_can_deliver",
+        "test_inbox_retention::test_maintenance_creates_future_days_and_drops_those_that_no_topic_can_deliver",
         "test_inbox_retention::test_maintenance_gives_way_to_a_busy_inbox",
     ),
     "a transaction held open while waiting for a retry (MassTransit #4299)": (

@@ -47,7 +47,7 @@ def test_a_shorter_window_is_refused() -> None:
         window_of({"a": DAY, "b": None}, 30 * DAY)
 
 
-def test_days_ahead_are_made_and_days_behind_the_window_dropped() -> None:
+def test_future_days_are_created_and_days_before_the_window_dropped() -> None:
     there = [part(None), *(part(NOW.date() - n * DAY) for n in range(-2, 12))]
     todo = plan(there, NOW, 8 * DAY)
     assert todo.create == tuple(NOW.date() + n * DAY for n in range(3, 8))

@@ -17,7 +17,7 @@ def complete(start: Any = "earliest", **given: Any) -> dict[str, Any]:
     return checked(BROKER | properties, name="billing", batch_size=100, start=start)
 
 
-def test_what_we_set_where_nothing_is_said() -> None:
+def test_defaults() -> None:
     settings = complete()
     assert settings["group.id"] == "billing"
     assert settings["enable.auto.commit"] == "true"
@@ -29,7 +29,7 @@ def test_what_we_set_where_nothing_is_said() -> None:
     assert (settings["queued.min.messages"], settings["fetch.queue.backoff.ms"]) == (1000, 10)
 
 
-def test_the_caller_has_the_last_word_where_nothing_is_lost() -> None:
+def test_the_caller_overrides_the_defaults() -> None:
     settings = complete(group_id="g", fetch_wait_max_ms=5, auto_offset_reset="error", enable_auto_commit=True)
     assert (settings["group.id"], settings["fetch.wait.max.ms"]) == ("g", 5)
     assert settings["auto.offset.reset"] == "error"
@@ -41,11 +41,11 @@ def test_the_caller_has_the_last_word_where_nothing_is_lost() -> None:
         ({"enable.auto.commit": False}, "flushes them when partitions are revoked"),
         ({"enable.auto.offset.store": "true"}, "a crash would lose those"),
         ({"isolation.level": "read_uncommitted"}, "aborted transactions"),
-        ({"auto.offset.reset": "latest"}, 'say Consumer(..., start="latest")'),
+        ({"auto.offset.reset": "latest"}, 'pass Consumer(..., start="latest")'),
         ({"auto.commit.interval.ms": 0}, "switches the commits off"),
-        ({"default.topic.config": {"auto.offset.reset": "latest"}}, "hides properties"),
-        ({"group.protocol": "consumer", "session.timeout.ms": 6000}, "the broker decides"),
-        ({"group.protocol": "consumer", "partition.assignment.strategy": "range"}, "the broker decides"),
+        ({"default.topic.config": {"auto.offset.reset": "latest"}}, "properties inside it are not checked"),
+        ({"group.protocol": "consumer", "session.timeout.ms": 6000}, "the broker sets it"),
+        ({"group.protocol": "consumer", "partition.assignment.strategy": "range"}, "the broker sets it"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -56,11 +56,11 @@ def test_refused_with_the_reason(given: dict[str, Any], reason: str) -> None:
     assert str(caught.value).startswith("Consumer('billing'): ")
 
 
-def test_latest_is_allowed_when_said_in_words() -> None:
+def test_latest_is_allowed_as_an_argument() -> None:
     assert complete(start="latest")["auto.offset.reset"] == "latest"
 
 
-def test_the_new_protocol_gets_no_property_it_refuses() -> None:
+def test_the_consumer_protocol_gets_no_classic_property() -> None:
     assert "partition.assignment.strategy" not in complete(group_protocol="consumer")
 
 

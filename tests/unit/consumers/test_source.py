@@ -11,7 +11,7 @@ from outbox_consumers.loop.group_member import CommitWatch, GroupMember
 from outbox_consumers.processes.counters import ConsumerCounters
 
 
-def test_offsets_that_wait_too_long_are_noticed_until_a_commit() -> None:
+def test_commits_are_stalled_while_an_offset_waits_too_long() -> None:
     now = 0.0
     watch = CommitWatch(45, lambda: now)
     now = 1000.0
@@ -26,7 +26,7 @@ def test_offsets_that_wait_too_long_are_noticed_until_a_commit() -> None:
     assert not watch.stalled()
 
 
-def test_without_a_limit_nothing_is_noticed() -> None:
+def test_commits_are_never_stalled_without_a_limit() -> None:
     now = 0.0
     watch = CommitWatch(math.inf, lambda: now)
     watch.stored()
@@ -45,7 +45,7 @@ def test_without_a_limit_nothing_is_noticed() -> None:
         KafkaError._WAIT_COORD,
     ],
 )
-def test_a_commit_that_kafka_refuses_is_counted_and_kills_nobody(code: int) -> None:
+def test_an_offset_commit_that_kafka_refuses_is_counted_and_raises_nothing(code: int) -> None:
     """The next owner finds the events in the inbox, so a refused commit loses and repeats nothing."""
     told: list[int] = []
     counters = ConsumerCounters()

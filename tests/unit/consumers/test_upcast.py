@@ -45,7 +45,7 @@ def test_a_handler_with_a_version_gets_exactly_that_version() -> None:
     made.handler("Placed", version=2)(lambda conn, event: None)
     assert read(made, 1, {"amount": 5}) == {"total": 5}
     assert read(made, 2, {"total": 5}) == {"total": 5}
-    with pytest.raises(UnreadablePayload, match="has version 3, its handler wants 2"):
+    with pytest.raises(UnreadablePayload, match="has version 3, its handler expects 2"):
         read(made, 3, {})
 
 

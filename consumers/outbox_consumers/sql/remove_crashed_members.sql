@@ -1,4 +1,4 @@
--- Remove the members whose sessions are gone, and return them: they died without saying goodbye.
+-- Delete and return the members whose session holds no lock any more: their processes crashed.
 DELETE FROM {member}
 WHERE consumer = %(consumer)s
   AND member <> %(member)s
