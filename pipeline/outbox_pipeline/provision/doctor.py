@@ -119,7 +119,7 @@ def _of_plan(planned: ObjectPlan) -> Iterator[Finding]:
 
 def _one_step_for_the_slot(found: list[Finding]) -> list[Finding]:
     """Give what the plan says of the slot the next step of the rules that know the stored offset too."""
-    codes = (PositionCode.SLOT_MISSING, PositionCode.SLOT_LOST, PositionCode.SLOT_FOREIGN)
+    codes = tuple(code for code in PositionCode if code.startswith("slot_"))
     step = next((finding.remedy for finding in found if finding.code in codes), None)
     ours = (f"{slots.KIND}-{State.MISSING}", f"{slots.KIND}-{State.BLOCKED}")
     return [
