@@ -123,7 +123,7 @@ CONNECT = ConnectSample(
     tasks=(TaskSample(0, "RUNNING"),),
     offset_lsn=WAL - 1000,
     offset_type="INSERT",
-    config={"database.user": "shop_cdc", "slot.name": "shop_outbox"},
+    config={"plugin.name": "pgoutput", "database.user": "shop_cdc", "slot.name": "shop_outbox"},
 )
 PARTITION = ("outbox.event.order", 0)
 GROUP = GroupSample(name="billing", state="STABLE", members=1, committed={PARTITION: 5000})

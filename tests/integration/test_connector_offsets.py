@@ -124,9 +124,9 @@ def test_every_danger_of_a_start_is_named_and_refused(pipeline: Pipeline) -> Non
     assert end is not None
     beyond = lsn.parse(end[0]) + 2**30
     patch(pipeline, lsn=beyond, lsn_proc=beyond, lsn_commit=beyond)
-    refuses(pipeline, "offset_in_future", "beyond the end of the log")
+    refuses(pipeline, "offset_ahead_of_slot", "beyond the end of the log")
     patch(pipeline, lsn=8, lsn_proc=8, lsn_commit=8)
-    refuses(pipeline, "slot_newer", "the stored offset is older")
+    refuses(pipeline, "offset_behind_slot", "the stored offset is older")
     patch(pipeline, lsn="nonsense")
     refuses(pipeline, "offset_unreadable", "no position that is a number")
     pipeline.conn.execute("SELECT pg_drop_replication_slot(%s)", (pipeline.definition.postgres.slot,))

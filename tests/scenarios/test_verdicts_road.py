@@ -316,6 +316,7 @@ def test_slot_made_anew_behind_a_stored_offset(scene: Scene) -> None:
         offset = scene.client.offsets(name)
         assert offset is not None
         assert offset.resume_at is not None
+        conn.execute("CREATE TABLE IF NOT EXISTS elsewhere (x text)")
         while True:
             row = conn.execute("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn").fetchone()
             assert row is not None

@@ -17,8 +17,9 @@ from outbox_pipeline.cli.connect_target import (
 from outbox_pipeline.connect import offsets as reading
 from outbox_pipeline.connect.client import SourceOffset
 from outbox_pipeline.connect.offset_changes import OffsetChange, plan_reset, plan_set
-from outbox_pipeline.connect.offsets import OffsetFinding, Positions
+from outbox_pipeline.connect.offsets import Positions
 from outbox_pipeline.servers import lsn
+from outbox_pipeline.servers.positions import PositionFinding
 from outbox_pipeline.servers.slots import LiveSlot
 
 accept_loss_option = click.option(
@@ -149,7 +150,7 @@ def _done(invocation: Invocation, target: Target, change: OffsetChange, dry_run:
         output.line(f"{target.name}: stored offset is {change.want or 'gone'}; go on with: connectors resume")
 
 
-def _show(name: str, positions: Positions, verdicts: tuple[OffsetFinding, ...]) -> None:
+def _show(name: str, positions: Positions, verdicts: tuple[PositionFinding, ...]) -> None:
     offset, slot = positions.offset, positions.slot
     rows = [["end of the log", lsn.text(positions.log_end), ""]]
     if offset is None:
@@ -181,7 +182,7 @@ def _text(position: int | None) -> str:
     return "-" if position is None else lsn.text(position)
 
 
-def _document(name: str, positions: Positions, verdicts: tuple[OffsetFinding, ...]) -> dict[str, Any]:
+def _document(name: str, positions: Positions, verdicts: tuple[PositionFinding, ...]) -> dict[str, Any]:
     return {
         "connector": name,
         "offset": _offset_document(positions.offset),

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
-from outbox_pipeline.connect import message_gate
-from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus
+from outbox_connectors.findings import Severity
+from outbox_pipeline.connect import message_gate, offsets
+from outbox_pipeline.connect.client import ConnectClient, ConnectorStatus, SourceOffset
+from outbox_pipeline.connect.offsets import Positions
 from outbox_pipeline.errors import Failed, OutboxError, Refused
 from outbox_pipeline.servers import logical_messages, lsn, slots
 from outbox_pipeline.servers.slots import LiveSlot
@@ -44,6 +46,9 @@ class PathState:
     connect_problem: str  # why Kafka Connect could not be asked; empty when it answered
     connector: ConnectorStatus | None
     topic_exists: bool
+    log_end: int
+    config: Mapping[str, str] | None = None  # of the live connector; None: it is not there or not known
+    offset: SourceOffset | None = None
 
 
 def travel(
@@ -108,19 +113,27 @@ def is_message_at(position: int, value: bytes | None) -> bool:
 
 def look(conn: psycopg.Connection[TupleRow], definition: Definition, *, topic_exists: bool) -> PathState:
     """Look at slot, connector and topic. Never raises for what it cannot see."""
-    problem, status = "", None
+    # The slot before the offset and the log's end after it, so that neither seems to be behind.
+    slot = slots.read(conn, definition.postgres.slot)
+    problem, status, config, offset = "", None, None, None
     try:
         with ConnectClient(
             definition.connect, timeout=DIAGNOSIS_SECONDS, patience=DIAGNOSIS_SECONDS
         ) as client:
             status = client.status(definition.connect.connector)
+            if status is not None:
+                config = client.config(definition.connect.connector)
+                offset = client.offsets(definition.connect.connector)
     except OutboxError as error:
         problem = error.problem
     return PathState(
-        slot=slots.read(conn, definition.postgres.slot),
+        slot=slot,
         connect_problem=problem,
         connector=status,
         topic_exists=topic_exists,
+        log_end=offsets.read_log_end(conn),
+        config=config,
+        offset=offset,
     )
 
 
@@ -135,12 +148,10 @@ def stopped_at(seen: PathState, definition: Definition, position: int) -> tuple[
 
 
 def _at_the_slot(seen: PathState, definition: Definition) -> tuple[str, str] | None:
-    name = definition.postgres.slot
-    if seen.slot is None:
-        return f"slot {name} does not exist", "run outboxctl apply"
-    if seen.slot.lost:
-        return f"slot {name} is lost, the server has removed WAL it needs", "run outboxctl recover"
-    return None
+    config = seen.config or offsets.config_of(definition)
+    positions = Positions(definition.postgres.slot, config, seen.offset, seen.slot, seen.log_end)
+    worst = offsets.verdicts(positions)[0]
+    return (worst.cause, worst.next_step) if worst.severity is Severity.CRITICAL else None
 
 
 def _at_the_connector(seen: PathState, name: str) -> tuple[str, str] | None:

@@ -75,7 +75,7 @@ def plan_reset(status: ConnectorStatus | None, positions: Positions, accept_loss
         raise Refused(
             f"slot {positions.slot_name} {state}: a start without an offset begins at the end of the log, "
             "and rows written since the stored offset are never sent",
-            remedy="create the slot anew and send those rows again, or accept the loss with --accept-loss",
+            remedy=f"{offsets.verdicts(positions)[0].next_step}; or accept the loss with --accept-loss",
         )
     start = lsn.text(positions.confirmed) if positions.confirmed is not None else "the end of the log"
     mode = positions.config.get("snapshot.mode", "initial")
@@ -110,7 +110,10 @@ def _require_stopped(status: ConnectorStatus | None) -> None:
 def _require_startable(positions: Positions, wanted: int) -> None:
     if positions.slot is None or positions.slot.lost:
         state = "does not exist" if positions.slot is None else "is lost"
-        raise Refused(f"slot {positions.slot_name} {state}: no position can be resumed from")
+        raise Refused(
+            f"slot {positions.slot_name} {state}: no position can be resumed from",
+            remedy=offsets.verdicts(positions)[0].next_step,
+        )
     if positions.restart is not None and wanted < positions.restart:
         raise Refused(
             f"{lsn.text(wanted)} is older than what the slot keeps: the task would fail at its start",

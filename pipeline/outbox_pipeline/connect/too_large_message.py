@@ -15,7 +15,8 @@ from outbox_connectors.definition import Definition
 from outbox_connectors.findings import Severity
 from outbox_pipeline import sql as statements
 from outbox_pipeline.connect.answers import ConnectorStatus
-from outbox_pipeline.connect.offsets import OffsetFinding, Positions
+from outbox_pipeline.connect.offsets import Positions
+from outbox_pipeline.servers.positions import RECOVER, PositionFinding
 
 CODE = "message_too_large"
 # The innermost causes of a task that failed for it (measured on Debezium 3.7.0.Final, Connect 4.3.1).
@@ -35,7 +36,7 @@ def look(
     definition: Definition,
     status: ConnectorStatus | None,
     positions: Positions,
-) -> OffsetFinding | None:
+) -> PositionFinding | None:
     """Say what stopped the connector where that was something too large; None where it was not.
 
     Decodes what an idle slot keeps, at most PEEK_BYTES, for PEEK_SECONDS at most; consumes nothing.
@@ -48,11 +49,11 @@ def look(
         if found is not None and found[1] > RECORD_BYTES
         else "what the slot holds next, a logical message or a row, is too large"
     )
-    return OffsetFinding(
+    return PositionFinding(
         CODE,
         Severity.CRITICAL,
         f"{what}: the task fails at every start ({status.trace_line})",
-        "run outboxctl recover: it moves the slot behind it and publishes the rows that no topic has",
+        RECOVER,
     )
 
 

@@ -43,14 +43,13 @@ from outbox_pipeline.relay import schema
 from outbox_pipeline.relay.names import relay_names
 from outbox_pipeline.servers import slots
 from outbox_pipeline.servers.plan import ObjectPlan
+from outbox_pipeline.servers.positions import RECOVERABLE
 
 Connection = psycopg.Connection[TupleRow]
 Say = Callable[[str], None]
 
 PATIENCE_SECONDS = 180.0
 SETTLE_SECONDS = 60.0
-# What a start of the connector would meet, and this command mends.
-MENDED = frozenset({"slot_missing", "slot_lost", "slot_newer", "offset_in_future", "offset_unreadable"})
 ASK_CHUNK = 50_000
 UNFINISHED = 1  # a stored position that no slot can serve
 
@@ -103,15 +102,11 @@ def plan(conn: Connection, client: ConnectClient, definition: Definition) -> Rec
     wire_guard.refuse_other_form(definition, client)
     name = definition.connect.connector
     config = client.config(name)
-    known = config or {
-        "slot.name": definition.postgres.slot,
-        "plugin.name": slots.PLUGIN,
-        "database.dbname": definition.postgres.connector.database,
-    }
+    known = config or offsets.config_of(definition)
     positions = offsets.read(conn, known, client.offsets(name) if config is not None else None)
     worst = offsets.verdicts(positions)[0]
     broken = worst.severity is Severity.CRITICAL
-    if broken and worst.code not in MENDED:
+    if broken and worst.code not in RECOVERABLE:
         raise Refused(worst.cause, remedy=worst.next_step)
     status = client.status(name) if config is not None else None
     if not broken and (stopped := too_large_message.look(conn, definition, status, positions)) is not None:

@@ -30,6 +30,7 @@ from outbox_pipeline.provision import (
     tables,
 )
 from outbox_pipeline.servers import admin_rights, slots, topics
+from outbox_pipeline.servers.positions import PLUGIN
 from outbox_pipeline.servers.postgres import server_major
 
 CONNECT, KAFKA = "connect", "kafka"  # what can be skipped
@@ -205,7 +206,7 @@ def _slot(conn: psycopg.Connection[TupleRow], definition: Definition) -> Removal
     live = slots.read(conn, name)
     keep = ""
     if live is not None and (live.plugin, live.database) != (
-        slots.PLUGIN,
+        PLUGIN,
         definition.postgres.connector.database,
     ):
         keep = f"it is for {live.plugin or live.kind} in database {live.database}"

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -30,6 +30,7 @@ from outbox_pipeline.provision import (
 )
 from outbox_pipeline.servers import slots
 from outbox_pipeline.servers.plan import ObjectPlan, State
+from outbox_pipeline.servers.positions import PositionCode
 from outbox_pipeline.servers.postgres import server_major
 
 LONG_TRANSACTION_SECONDS = 600.0
@@ -97,7 +98,7 @@ def examine(conn: psycopg.Connection[TupleRow], client: ConnectClient, definitio
             found += _of_connector(conn, client, definition)
         except OutboxError as error:
             unseen.append(str(error))
-    unique = dict.fromkeys(found)
+    unique = dict.fromkeys(_one_step_for_the_slot(found))
     order = list(Severity)
     return Report(tuple(sorted(unique, key=lambda f: -order.index(f.severity))), tuple(unseen))
 
@@ -117,6 +118,17 @@ def _of_plan(planned: ObjectPlan) -> Iterator[Finding]:
         planned.remedy or "run outboxctl apply",
         _PRESENT_BUT_WORTH_A_WORD,
     )
+
+
+def _one_step_for_the_slot(found: list[Finding]) -> list[Finding]:
+    """Give what the plan says of the slot the next step of the rules that know the stored offset too."""
+    codes = tuple(code for code in PositionCode if code.startswith("slot_"))
+    step = next((finding.remedy for finding in found if finding.code in codes), None)
+    ours = (f"{slots.KIND}-{State.MISSING}", f"{slots.KIND}-{State.BLOCKED}")
+    return [
+        replace(finding, remedy=step) if step is not None and finding.code in ours else finding
+        for finding in found
+    ]
 
 
 def _of_slot(conn: psycopg.Connection[TupleRow], definition: Definition) -> Iterator[Finding]:

@@ -20,8 +20,9 @@ from outbox_pipeline import sql as statements
 from outbox_pipeline.provision.tables import identifier
 from outbox_pipeline.servers.admin_rights import Rights
 from outbox_pipeline.servers.plan import FieldChange, ObjectPlan, State, blocked, text_of
+from outbox_pipeline.servers.positions import PLUGIN
 from outbox_pipeline.servers.postgres import server_major
-from outbox_pipeline.servers.slots import PLUGIN, LiveSlot, past_its_publication
+from outbox_pipeline.servers.slots import LiveSlot, past_its_publication
 
 KIND = "publication"
 

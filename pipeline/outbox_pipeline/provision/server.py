@@ -15,8 +15,8 @@ from psycopg.rows import TupleRow, class_row
 from outbox_connectors.findings import Finding, Severity
 from outbox_pipeline import sql as statements
 from outbox_pipeline.servers.plan import FieldChange, ObjectPlan, State, blocked
+from outbox_pipeline.servers.positions import PLUGIN
 from outbox_pipeline.servers.postgres import server_major
-from outbox_pipeline.servers.slots import PLUGIN
 
 KIND = "server"
 OLDEST_MAJOR = 14

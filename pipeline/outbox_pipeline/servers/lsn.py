@@ -35,3 +35,8 @@ def text(position: int) -> str:
     if not 0 <= position <= _BIGGEST:
         raise UsageError(f"{position} is not a position in the write-ahead log")
     return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+
+
+def parsed(written: str | None) -> int | None:
+    """Read a position as PostgreSQL writes it, where there is one."""
+    return None if written is None else parse(written)

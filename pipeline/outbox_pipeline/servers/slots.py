@@ -7,7 +7,7 @@ the publication existed, PostgreSQL 18 skips the rows in it without an error (me
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,14 +20,23 @@ from psycopg.rows import TupleRow, class_row
 from outbox_connectors.definition import Definition
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Failed
-from outbox_pipeline.servers import postgres
+from outbox_pipeline.servers import lsn, postgres
 from outbox_pipeline.servers.admin_rights import Rights
 from outbox_pipeline.servers.plan import FieldChange, ObjectPlan, State, blocked, text_of
+from outbox_pipeline.servers.positions import (
+    PLUGIN,
+    PositionCode,
+    PositionFinding,
+    SlotAndOffset,
+    SlotHolder,
+    SlotState,
+    differences,
+    judge,
+)
 from outbox_pipeline.servers.postgres import server_major
-from outbox_pipeline.servers.slot_holder import Process
+from outbox_pipeline.servers.slot_holder import Process, Whose
 
 KIND = "slot"
-PLUGIN = "pgoutput"
 PEEK_SECONDS = 5.0
 LET_GO_SECONDS = 30.0
 POLL_SECONDS = 0.2
@@ -81,6 +90,22 @@ def read(conn: psycopg.Connection[TupleRow], name: str) -> LiveSlot | None:
         return cursor.execute(statements.get("read_slot", server_major(conn)), {"name": name}).fetchone()
 
 
+def state_of(live: LiveSlot, holder: Whose, *, task_runs: bool = True) -> SlotState:
+    """Give what is judged of a slot. `holder` says whose process it is that holds it, if one does."""
+    process = Process(live.active_pid, live.active_user, live.active_application)
+    return SlotState(
+        kind=live.kind,
+        plugin=live.plugin,
+        database=live.database,
+        temporary=live.temporary,
+        lost=live.lost,
+        invalidation_reason=live.invalidation_reason,
+        restart=lsn.parsed(live.restart_lsn),
+        confirmed=lsn.parsed(live.confirmed_flush_lsn),
+        holder=SlotHolder(process, holder, task_runs) if live.active else None,
+    )
+
+
 def undecodable(conn: psycopg.Connection[TupleRow], live: LiveSlot | None, definition: Definition) -> str:
     """Say why an idle slot cannot be decoded; empty when it can, or when that cannot be found out.
 
@@ -111,21 +136,14 @@ def plan(live: LiveSlot | None, definition: Definition, rights: Rights, *, obsta
     name = definition.postgres.slot
     if live is None:
         return _plan_missing(definition, rights)
-    foreign = list(_foreign(live, definition))
-    if foreign:
-        change = foreign[0]
-        return blocked(
-            KIND,
-            name,
-            f"exists but is not ours: {change.field} is {change.have}, wants {change.want}",
-            "choose another postgres.slot; if nobody needs this one: "
-            f"SELECT pg_drop_replication_slot({_literal(name)})",
-            changes=foreign,
-        )
-    if live.lost:
-        return _plan_lost(live, name)
-    if live.active and live.active_user != definition.postgres.connector.user:
-        return _plan_active(live, definition)
+    state = _state_under(live, definition)
+    worst = judge(state)[0]
+    if worst.code == PositionCode.SLOT_FOREIGN and state.slot is not None:
+        return _plan_foreign(worst, state, state.slot)
+    if worst.code == PositionCode.SLOT_LOST:
+        return _plan_lost(live, worst, name)
+    if worst.code == PositionCode.SLOT_TAKEN:
+        return _plan_active(live, worst, definition)
     if obstacle:
         return _plan_too_old(live, definition, obstacle)
     if wants_failover(definition, rights.server_major) and not live.failover:
@@ -242,27 +260,37 @@ def _plan_missing(definition: Definition, rights: Rights) -> ObjectPlan:
     return ObjectPlan(KIND, name, State.MISSING, statement=text_of(found), sql=found)
 
 
-def _foreign(live: LiveSlot, definition: Definition) -> Iterator[FieldChange]:
-    if live.kind != "logical":
-        yield FieldChange("type", live.kind, "logical")
-        return
-    if live.plugin != PLUGIN:
-        yield FieldChange("plugin", str(live.plugin), PLUGIN)
-    if live.database != definition.postgres.connector.database:
-        yield FieldChange("database", str(live.database), definition.postgres.connector.database)
-    if live.temporary:
-        yield FieldChange("temporary", "true", "false")
+def _state_under(live: LiveSlot, definition: Definition) -> SlotAndOffset:
+    """Give what is judged where only the definition is known: neither the stored offset nor the connector."""
+    ours = live.active_user == definition.postgres.connector.user
+    return SlotAndOffset(
+        definition.postgres.slot,
+        definition.postgres.connector.database,
+        state_of(live, Whose.CONNECTOR if ours else Whose.UNKNOWN, task_runs=False),
+        offset=None,
+        log_end=None,
+    )
 
 
-def _plan_lost(live: LiveSlot, name: str) -> ObjectPlan:
+def _plan_foreign(found: PositionFinding, state: SlotAndOffset, slot: SlotState) -> ObjectPlan:
+    changes = differences(slot, state.plugin, state.database)
+    change = changes[0]
+    return blocked(
+        KIND,
+        state.slot_name,
+        f"exists but is not ours: {change.field} is {change.have}, wants {change.want}",
+        found.next_step,
+        changes=changes,
+    )
+
+
+def _plan_lost(live: LiveSlot, found: PositionFinding, name: str) -> ObjectPlan:
     reason = live.invalidation_reason or "wal_removed"
     return blocked(
         KIND,
         name,
         f"is lost ({reason}) and cannot be revived: events in the WAL it had to keep were not delivered",
-        "run outboxctl recover; by hand: stop the connector, "
-        f"SELECT pg_drop_replication_slot({_literal(name)}), apply again, "
-        "and send the undelivered rows of the outbox anew",
+        found.next_step,
         changes=[FieldChange("wal_status", f"lost ({reason})", "reserved")],
     )
 
@@ -287,19 +315,17 @@ def past_its_publication(definition: Definition) -> str:
     )
 
 
-def _plan_active(live: LiveSlot, definition: Definition) -> ObjectPlan:
+def _plan_active(live: LiveSlot, found: PositionFinding, definition: Definition) -> ObjectPlan:
     name = definition.postgres.slot
     user = live.active_user or "an unknown role"
     application = f" ({live.active_application})" if live.active_application else ""
-    process = Process(live.active_pid, live.active_user, live.active_application)
     return blocked(
         KIND,
         name,
         f"is in use by {user}{application}, pid {live.active_pid}, "
         f"not by {definition.postgres.connector.user}",
-        f"find out whose it is: outboxctl connectors status, and {process.look}; where it is the connector "
-        "itself, write its role into postgres.connector.user, else stop it where it runs, or choose another "
-        "postgres.slot",
+        f"{found.next_step}; where it is the connector itself, write its role into "
+        "postgres.connector.user, else choose another postgres.slot",
         changes=[FieldChange("active for", user, definition.postgres.connector.user)],
     )
 

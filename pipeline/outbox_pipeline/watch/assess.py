@@ -15,14 +15,16 @@ from outbox_pipeline.watch.verdict import Verdict, VerdictKey, WatchFinding, ran
 RULES: tuple[Rule, ...] = (
     slot.slot_lost,
     slot.slot_missing,
+    slot.slot_foreign,
     slot.rescue_window,
     slot.publication_missing,
     slot.table_missing,
     slot.table_not_published,
+    consumer.slot_taken,  # before the offset: nothing can be recovered while another process holds the slot
     slot.offset_ahead_of_slot,
     slot.offset_behind_slot,
+    slot.offset_unreadable,
     server.postgres_unreachable,
-    consumer.slot_taken,
     consumer.message_too_large,
     consumer.task_failed,
     consumer.connector_stopped,

@@ -35,6 +35,7 @@ _PLACES = {
     "slot": {
         VerdictKey.SLOT_LOST,
         VerdictKey.SLOT_MISSING,
+        VerdictKey.SLOT_FOREIGN,
         VerdictKey.RESCUE_WINDOW,
         VerdictKey.SLOT_TAKEN,
         VerdictKey.DECODE_LOOP,
@@ -57,6 +58,7 @@ _PLACES = {
         VerdictKey.CONNECT_UNREACHABLE,
         VerdictKey.OFFSET_AHEAD_OF_SLOT,
         VerdictKey.OFFSET_BEHIND_SLOT,
+        VerdictKey.OFFSET_UNREADABLE,
     },
     "topic": {VerdictKey.SINK_NOT_ACKING, VerdictKey.KAFKA_UNREACHABLE},
     "group": {VerdictKey.GROUP_LAGGING, VerdictKey.GROUP_STOPPED},

@@ -209,8 +209,9 @@ class ConnectSample:
     worker: str = ""
     tasks: tuple[TaskSample, ...] = ()
     trace_line: str = ""
-    offset_lsn: int | None = None  # None: nothing stored yet
+    offset_lsn: int | None = None  # None: nothing stored yet, or offset_unreadable
     offset_type: str | None = None
+    offset_unreadable: bool = False  # an offset is stored that holds no position
     config: Mapping[str, str] | None = None  # as it is stored, secrets masked; None: not read
 
 

@@ -20,6 +20,7 @@ class VerdictKey(StrEnum):
     # the slot itself
     SLOT_LOST = "slot_lost"
     SLOT_MISSING = "slot_missing"
+    SLOT_FOREIGN = "slot_foreign"
     RESCUE_WINDOW = "rescue_window"
     # what the slot is fed with
     PUBLICATION_MISSING = "publication_missing"
@@ -28,6 +29,7 @@ class VerdictKey(StrEnum):
     # slot and stored offset
     OFFSET_AHEAD_OF_SLOT = "offset_ahead_of_slot"
     OFFSET_BEHIND_SLOT = "offset_behind_slot"
+    OFFSET_UNREADABLE = "offset_unreadable"
     # who consumes the slot
     SLOT_TAKEN = "slot_taken"
     MESSAGE_TOO_LARGE = "message_too_large"

@@ -9,7 +9,7 @@ import pytest
 
 from outbox_connectors import loading
 from outbox_pipeline.connect.canary import PathState, stopped_at
-from outbox_pipeline.connect.client import ConnectorStatus, TaskStatus
+from outbox_pipeline.connect.client import ConnectorStatus, SourceOffset, TaskStatus
 from outbox_pipeline.servers.slots import LiveSlot
 
 DEFINITION = loading.load(Path(__file__).parents[3] / "connectors" / "outbox.yaml", {})
@@ -32,15 +32,17 @@ SLOT = LiveSlot(
     failover=True,
     inactive_since=None,
 )
+OFFSET = SourceOffset("shop", POSITION, POSITION, POSITION, "INSERT", False, {})
 RUNNING = ConnectorStatus("shop", "RUNNING", "w:8083", (TaskStatus(0, "RUNNING", "w:8083"),))
 FAILED_TASK = TaskStatus(0, "FAILED", "w:8083", "org.apache.kafka.ConnectException: no publication\n\tat x")
-HEALTHY = PathState(slot=SLOT, connect_problem="", connector=RUNNING, topic_exists=True)
+HEALTHY = PathState(slot=SLOT, connect_problem="", connector=RUNNING, topic_exists=True, log_end=POSITION + 8)
 
 
 @pytest.mark.parametrize(
     ("seen", "problem", "remedy"),
     [
         (replace(HEALTHY, slot=None), "slot shop_outbox does not exist", "outboxctl apply"),
+        (replace(HEALTHY, slot=None, offset=OFFSET), "slot shop_outbox does not exist", "outboxctl recover"),
         (replace(HEALTHY, slot=replace(SLOT, wal_status="lost")), "slot shop_outbox is lost", "recover"),
         (
             replace(HEALTHY, connect_problem="Connection refused", connector=None),

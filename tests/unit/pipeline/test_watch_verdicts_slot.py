@@ -26,6 +26,8 @@ from watch_samples import (
     with_slot,
 )
 
+PGOUTPUT = {"plugin.name": "pgoutput"}
+
 # --- nothing wrong -----------------------------------------------------------------------------
 
 
@@ -178,12 +180,17 @@ def test_a_foreign_process_on_the_slot_is_named() -> None:
 
 
 def test_a_foreign_connector_of_another_login_does_not_take_its_own_slot() -> None:
-    theirs = with_connect(with_sender(HEALTHY, user="their_app"), config={"database.user": "their_app"})
+    theirs = with_connect(
+        with_sender(HEALTHY, user="their_app"),
+        config={**PGOUTPUT, "database.user": "their_app"},
+    )
     assert verdict(theirs).key is VerdictKey.HEALTHY
 
 
 def test_where_it_cannot_be_seen_whose_process_it_is_nothing_is_ended() -> None:
-    hidden = with_connect(with_sender(HEALTHY, user="x"), config={"database.user": "${file:/s:user}"})
+    hidden = with_connect(
+        with_sender(HEALTHY, user="x"), config={**PGOUTPUT, "database.user": "${file:/s:user}"}
+    )
     answer = verdict(hidden)
     assert answer.key is VerdictKey.HEALTHY
     assert "cannot be seen" in "".join(answer.notes)

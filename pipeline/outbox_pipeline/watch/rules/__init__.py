@@ -10,9 +10,6 @@ from outbox_pipeline.watch.facts import Facts
 from outbox_pipeline.watch.formatting import duration, size, span
 from outbox_pipeline.watch.verdict import WatchFinding, rank
 
-# Stops the connector first: nothing may consume while slot and offset are rebuilt.
-RECOVER = "outboxctl recover  # with --dry-run it only says what it would do"
-
 FAR_SECONDS = 90 * 86_400.0  # an end that is further away is no news
 
 Rule: TypeAlias = Callable[[Facts], WatchFinding | None]
@@ -77,10 +74,3 @@ def table(name: str) -> str:
     """Quote `schema.table` for a SQL statement that a person will paste."""
     schema, _, relation = name.partition(".")
     return f"{identifier(schema)}.{identifier(relation)}"
-
-
-def psql(statement: str, database: str = "") -> str:
-    """Wrap a statement into a command line."""
-    shell = statement.replace("'", "'\\''")
-    where = f" -d {database}" if database else ""
-    return f"psql{where} -c '{shell}'"

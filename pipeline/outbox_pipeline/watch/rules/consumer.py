@@ -6,12 +6,15 @@ from itertools import pairwise
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.connect import too_large_message
-from outbox_pipeline.servers.slot_holder import DEBEZIUM, Process, Whose, whose
+from outbox_pipeline.servers.positions import RECOVER, PositionCode, SlotHolder
+from outbox_pipeline.servers.shell_commands import psql
+from outbox_pipeline.servers.slot_holder import Whose
 from outbox_pipeline.watch.facts import Facts, standing_since
 from outbox_pipeline.watch.formatting import count, duration, size
-from outbox_pipeline.watch.rules import RECOVER, psql, time_left, urgency, waiting
+from outbox_pipeline.watch.rules import time_left, urgency, waiting
+from outbox_pipeline.watch.rules.positions import holder, position, process_of, task_runs
 from outbox_pipeline.watch.rules.server import still_delivers
-from outbox_pipeline.watch.sample import ConnectSample, PostgresSample, Sender
+from outbox_pipeline.watch.sample import ConnectSample, PostgresSample
 from outbox_pipeline.watch.verdict import VerdictKey, WatchFinding
 
 
@@ -27,80 +30,42 @@ def down_seconds(facts: Facts) -> float:
 def slot_taken(facts: Facts) -> WatchFinding | None:
     """Another process holds the slot, so the connector cannot."""
     sender, slot, names = facts.sender, facts.slot, facts.names
-    if slot is None or sender is None or facts.is_copy:  # a copy is held by the slot sync worker
+    found = position(facts, PositionCode.SLOT_TAKEN)
+    if slot is None or sender is None or found is None:
         return None
-    process, running = _process(sender), _runs(facts.connect)
-    found = holder(facts)
-    if found is Whose.CONNECTOR or (found is Whose.UNKNOWN and running and _debezium(sender)):
-        return None
-    evidence = {
-        "pid": sender.pid,
-        "user": sender.user,
-        "application": sender.application,
-        "client": sender.client,
-        "whose": found.value,
-    }
-    if found is Whose.UNKNOWN and _debezium(sender):
-        return WatchFinding(
-            VerdictKey.SLOT_TAKEN,
-            Severity.WARNING,
-            f"slot {slot.name} is held by {process}; whether that is connector {names.connector} cannot be "
-            "seen",
-            f"{psql(process.look)}  # compare it with database.user and the worker of the connector",
-            evidence,
-        )
+    held = f"slot {slot.name} is held by {process_of(sender)}"
     return WatchFinding(
-        VerdictKey.SLOT_TAKEN,
-        Severity.CRITICAL,
-        f"slot {slot.name} is held by {process}; the connector cannot use it, and what that process confirms "
-        "never reaches Kafka",
-        psql(f"SELECT pg_terminate_backend({sender.pid})")
-        if found is Whose.OTHER and not _debezium(sender)
-        else f"{psql(process.look)}  # find out who runs it, and stop it there",
-        evidence,
-    )
-
-
-def holder(facts: Facts) -> Whose:
-    """Tell whose process holds the slot, from what the live connector logs in as."""
-    sender, connect = facts.sender, facts.connect
-    if sender is None:
-        return Whose.UNKNOWN
-    if not sender.application and sender.backend_type not in (None, "walsender"):
-        return Whose.UNKNOWN
-    return whose(
-        _process(sender),
-        connect.config if connect else None,
-        expected_user=facts.names.connector_user,
-        worker=connect.tasks[0].worker if connect and connect.tasks else "",
-        running=_runs(connect),
+        VerdictKey(found.code),
+        found.severity,
+        f"{held}; the connector cannot use it, and what that process confirms never reaches Kafka"
+        if found.severity is Severity.CRITICAL
+        else f"{held}; whether that is connector {names.connector} cannot be seen",
+        found.next_step,
+        {
+            "pid": sender.pid,
+            "user": sender.user,
+            "application": sender.application,
+            "client": sender.client,
+            "whose": holder(facts).value,
+        },
     )
 
 
 def unknown_holder(facts: Facts) -> str:
     """Say what to find out where a Debezium holds the slot and nobody can see whether it is the connector."""
     sender = facts.sender
-    if sender is None or facts.is_copy or not _debezium(sender) or holder(facts) is not Whose.UNKNOWN:
+    found = (
+        None if sender is None else SlotHolder(process_of(sender), holder(facts), task_runs(facts.connect))
+    )
+    if found is None or facts.is_copy or not found.debezium or found.whose is not Whose.UNKNOWN:
         return ""
-    if not _runs(facts.connect):
+    if not found.task_runs:
         return ""  # a finding says it
     return (
-        f"slot {facts.names.slot} is read by {_process(sender)}: whether that is connector "
+        f"slot {facts.names.slot} is read by {found.process}: whether that is connector "
         f"{facts.names.connector} cannot be seen; compare the user with the one that its database.user "
         "stands for"
     )
-
-
-def _process(sender: Sender) -> Process:
-    return Process(sender.pid, sender.user, sender.application, sender.client)
-
-
-def _debezium(sender: Sender) -> bool:
-    return bool(sender.application) and str(sender.application).startswith(DEBEZIUM)
-
-
-def _runs(connect: ConnectSample | None) -> bool:
-    return connect is not None and any(task.state == "RUNNING" for task in connect.tasks)
 
 
 def message_too_large(facts: Facts) -> WatchFinding | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from outbox_connectors.findings import Severity
+from outbox_pipeline.servers.shell_commands import psql
 from outbox_pipeline.watch.facts import Facts
 from outbox_pipeline.watch.formatting import count, duration, number, size
-from outbox_pipeline.watch.rules import identifier, psql, quoted, since, table, time_left, urgency, waiting
+from outbox_pipeline.watch.rules import identifier, quoted, since, table, time_left, urgency, waiting
 from outbox_pipeline.watch.sample import Holder, PostgresSample, Slot
 from outbox_pipeline.watch.verdict import Unseen, VerdictKey, WatchFinding
 

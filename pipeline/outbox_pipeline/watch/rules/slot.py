@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.servers import lsn
+from outbox_pipeline.servers.positions import PositionCode
+from outbox_pipeline.servers.shell_commands import psql
 from outbox_pipeline.watch.facts import Facts
 from outbox_pipeline.watch.forecast import checkpoints
 from outbox_pipeline.watch.formatting import duration, size
-from outbox_pipeline.watch.rules import RECOVER, identifier, psql, quoted, table
+from outbox_pipeline.watch.rules import identifier, quoted, table
+from outbox_pipeline.watch.rules.positions import confirmed_before, position, seen_before
 from outbox_pipeline.watch.sample import Slot
 from outbox_pipeline.watch.verdict import VerdictKey, WatchFinding
 
@@ -21,17 +24,17 @@ _REASONS = {
 
 def slot_lost(facts: Facts) -> WatchFinding | None:
     """The slot can never be read again: what was not delivered must come from the table."""
-    slot = facts.slot
-    if slot is None or not slot.lost or facts.is_copy:
+    slot, found = facts.slot, position(facts, PositionCode.SLOT_LOST)
+    if slot is None or found is None:
         return None
     reason = slot.invalidation_reason or ("rows_removed" if _conflicts(slot) else "wal_removed")
     since = f" Delivered up to {lsn.text(slot.confirmed_lsn)}." if slot.confirmed_lsn is not None else ""
     return WatchFinding(
-        VerdictKey.SLOT_LOST,
-        Severity.CRITICAL,
+        VerdictKey(found.code),
+        found.severity,
         f"slot {slot.name} is lost ({reason}): {_REASONS.get(reason, 'the server invalidated it')}; "
         f"every event after its position is missing on Kafka until it is sent again from the table.{since}",
-        RECOVER,
+        found.next_step,
         {"reason": reason, "wal_status": slot.wal_status, "confirmed_flush_lsn": slot.confirmed_lsn},
     )
 
@@ -43,23 +46,30 @@ def _conflicts(slot: Slot) -> bool:
 
 def slot_missing(facts: Facts) -> WatchFinding | None:
     """The slot is not there: nothing keeps the WAL, and a connector that starts makes one at 'now'."""
-    postgres, names = facts.postgres, facts.names
-    if postgres is None or facts.slot is not None or postgres.server.in_recovery:
+    postgres, found = facts.postgres, position(facts, PositionCode.SLOT_MISSING)
+    if postgres is None or found is None:
         return None
-    seen = any(point.confirmed is not None for point in facts.sample_past)
     return WatchFinding(
-        VerdictKey.SLOT_MISSING,
-        Severity.CRITICAL,
-        f"slot {names.slot} does not exist on this server"
-        + (", and it did a moment ago" if seen else "")
+        VerdictKey(found.code),
+        found.severity,
+        f"slot {facts.names.slot} does not exist on this server"
+        + (", and it did a moment ago" if seen_before(facts) else "")
         + "; events committed since it went are kept by nothing but the table",
-        RECOVER if seen or _offset(facts) is not None else "outboxctl apply",
-        {"slots": [slot.name for slot in postgres.slots], "stored_offset": _offset(facts)},
+        found.next_step,
+        {
+            "slots": [slot.name for slot in postgres.slots],
+            "stored_offset": facts.connect.offset_lsn if facts.connect else None,
+        },
     )
 
 
-def _offset(facts: Facts) -> int | None:
-    return facts.connect.offset_lsn if facts.connect else None
+def slot_foreign(facts: Facts) -> WatchFinding | None:
+    """A slot of this name is there, but for another plug-in or database: the connector cannot use it."""
+    slot, found = facts.slot, position(facts, PositionCode.SLOT_FOREIGN)
+    if slot is None or found is None:
+        return None
+    evidence = {"kind": slot.kind, "plugin": slot.plugin, "database": slot.database}
+    return WatchFinding(VerdictKey(found.code), found.severity, found.cause, found.next_step, evidence)
 
 
 def rescue_window(facts: Facts) -> WatchFinding | None:
@@ -151,51 +161,37 @@ def offset_ahead_of_slot(facts: Facts) -> WatchFinding | None:
     """Connect's offset lies beyond the end of the WAL: the server is older than the offset.
 
     So after a restore or a failover to a standby that was behind (Debezium then filters what is
-    written below the stored position, silently). The offset of an earlier sample is compared, since
-    the present one may have been stored after PostgreSQL answered.
+    written below the stored position, silently).
     """
     postgres, connect = facts.postgres, facts.connect
-    if postgres is None or connect is None or connect.offset_lsn is None or postgres.server.in_recovery:
+    found = position(facts, PositionCode.OFFSET_AHEAD_OF_SLOT)
+    if postgres is None or connect is None or connect.offset_lsn is None or found is None:
         return None
-    stored = [p.offset for p in facts.sample_past if p.offset is not None]
-    position = postgres.server.wal_position
-    proven = stored and stored[-1] > position and connect.offset_lsn >= stored[-1]
-    if not (proven or connect.offset_lsn > position + facts.thresholds.quiet_bytes):
-        return None
+    end = postgres.server.wal_position
     return WatchFinding(
-        VerdictKey.OFFSET_AHEAD_OF_SLOT,
-        Severity.CRITICAL,
+        VerdictKey(found.code),
+        found.severity,
         f"connector {facts.names.connector} has stored position {lsn.text(connect.offset_lsn)}, but the "
         f"server "
-        f"is only at {lsn.text(position)}: it was restored, or failed over to a standby that was behind; "
+        f"is only at {lsn.text(end)}: it was restored, or failed over to a standby that was behind; "
         "events written up to the stored position will be skipped without an error",
-        RECOVER,
-        {"stored_offset": connect.offset_lsn, "wal_position": position},
+        found.next_step,
+        {"stored_offset": connect.offset_lsn, "wal_position": end},
     )
 
 
 def offset_behind_slot(facts: Facts) -> WatchFinding | None:
     """Connect's offset lies before what the slot still has: the slot moved on without Connect."""
     slot, connect = facts.slot, facts.connect
-    if (
-        slot is None
-        or connect is None
-        or connect.offset_lsn is None
-        or slot.confirmed_lsn is None
-        or slot.lost
-    ):
+    found = position(facts, PositionCode.OFFSET_BEHIND_SLOT)
+    if slot is None or connect is None or connect.offset_lsn is None or found is None:
         return None
-    # The slot's position of the sample before: the present one may be newer than the offset read.
-    before = [p.confirmed for p in facts.past if p.confirmed is not None]
-    confirmed = before[-1] if before else slot.confirmed_lsn
-    if connect.offset_lsn >= confirmed:
-        return None
-    gone = slot.restart_lsn is not None and slot.restart_lsn > connect.offset_lsn
-    if not gone and not before:
-        return None
+    before = confirmed_before(facts)
+    confirmed = before if before is not None else slot.confirmed_lsn or connect.offset_lsn
+    gone = found.severity is Severity.CRITICAL
     return WatchFinding(
-        VerdictKey.OFFSET_BEHIND_SLOT,
-        Severity.CRITICAL if gone else Severity.WARNING,
+        VerdictKey(found.code),
+        found.severity,
         f"connector {facts.names.connector} has stored position {lsn.text(connect.offset_lsn)}, but slot "
         f"{slot.name} starts at {lsn.text(confirmed)}: the {size(confirmed - connect.offset_lsn)} between "
         + (
@@ -204,10 +200,19 @@ def offset_behind_slot(facts: Facts) -> WatchFinding | None:
             if gone
             else "will be skipped; harmless if an older offset was restored, a gap if not"
         ),
-        RECOVER if gone else "outboxctl connectors offsets show",
+        found.next_step,
         {
             "stored_offset": connect.offset_lsn,
             "confirmed_flush_lsn": confirmed,
             "restart_lsn": slot.restart_lsn,
         },
     )
+
+
+def offset_unreadable(facts: Facts) -> WatchFinding | None:
+    """Connect's offset holds no position, so that the task fails at its start."""
+    found = position(facts, PositionCode.OFFSET_UNREADABLE)
+    if found is None:
+        return None
+    cause = f"connector {facts.names.connector}: {found.cause}"
+    return WatchFinding(VerdictKey(found.code), found.severity, cause, found.next_step)

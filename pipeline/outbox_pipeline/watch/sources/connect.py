@@ -34,6 +34,7 @@ class ConnectSource:
             trace_line=status.trace_line,
             offset_lsn=offset.resume_at if offset else None,
             offset_type=offset.message_type if offset else None,
+            offset_unreadable=offset is not None and offset.resume_at is None,
             config=None if config is None else {key: shown(key, text) for key, text in config.items()},
         )
 
