@@ -8,10 +8,14 @@ from typing import TypeAlias
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts
 from outbox_pipeline.watch.formatting import duration, size, span
+from outbox_pipeline.watch.sample import Holder
 from outbox_pipeline.watch.verdict import WatchFinding, rank
 
 # Stops the connector first: nothing may consume while slot and offset are rebuilt.
 RECOVER = "outboxctl recover  # with --dry-run it only says what it would do"
+
+_PREPARED = "SELECT * FROM pg_prepared_xacts WHERE gid = $1"
+_SESSION = "SELECT * FROM pg_stat_activity WHERE pid = $1"
 
 FAR_SECONDS = 90 * 86_400.0  # an end that is further away is no news
 
@@ -84,3 +88,22 @@ def psql(statement: str, database: str = "") -> str:
     shell = statement.replace("'", "'\\''")
     where = f" -d {database}" if database else ""
     return f"psql{where} -c '{shell}'"
+
+
+def look_at(holder: Holder) -> str:
+    """Print a command that shows whose open transaction it is, and say what ends it.
+
+    The command only reads. Ending the transaction is left to whoever runs it: a rollback loses the work of
+    a session, and a prepared transaction may be part of a commit that is already decided elsewhere.
+    """
+    if holder.kind == "prepared":
+        return (
+            f"{psql(_PREPARED.replace('$1', quoted(holder.gid or '')))}  # who prepared it, and when; its "
+            "transaction manager must end it, as decided there: rolling it back by hand undoes its part of a "
+            "commit that others have already made"
+        )
+    return (
+        f"{psql(_SESSION.replace('$1', str(holder.pid)))}  # whose transaction it is; it ends when that "
+        f"program commits, rolls back or disconnects. pg_terminate_backend({holder.pid}) rolls it back and "
+        "ends the session: agree on it with its owner first"
+    )

@@ -9,7 +9,7 @@ from outbox_pipeline.connect import too_large_message
 from outbox_pipeline.servers.slot_holder import DEBEZIUM, Process, Whose, whose
 from outbox_pipeline.watch.facts import Facts, standing_since
 from outbox_pipeline.watch.formatting import count, duration, size
-from outbox_pipeline.watch.rules import RECOVER, psql, time_left, urgency, waiting
+from outbox_pipeline.watch.rules import RECOVER, look_at, psql, time_left, urgency, waiting
 from outbox_pipeline.watch.rules.server import still_delivers
 from outbox_pipeline.watch.sample import ConnectSample, PostgresSample, Sender
 from outbox_pipeline.watch.verdict import VerdictKey, WatchFinding
@@ -370,16 +370,12 @@ def pinned_by_transaction(facts: Facts) -> WatchFinding | None:
     if oldest.seconds is not None and oldest.seconds < limits.pinned:
         return None
     age = f", open for {duration(oldest.seconds)}" if oldest.seconds is not None else ""
-    if oldest.kind == "prepared":
-        step = psql(f"ROLLBACK PREPARED '{oldest.gid}'", oldest.database or "")
-    else:
-        step = psql(f"SELECT pg_terminate_backend({oldest.pid})")
     return WatchFinding(
         VerdictKey.PINNED_BY_TRANSACTION,
         urgency(facts, Severity.WARNING),
         f"{oldest.title}{age} keeps {size(gap)} of WAL for slot {slot.name}; the consumer is not at fault "
         f"and restarting it will not help{time_left(facts)}",
-        step,
+        look_at(oldest),
         {
             "xid": oldest.xid,
             "catalog_xmin": slot.catalog_xmin,

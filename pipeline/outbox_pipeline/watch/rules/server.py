@@ -5,7 +5,17 @@ from __future__ import annotations
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts
 from outbox_pipeline.watch.formatting import count, duration, number, size
-from outbox_pipeline.watch.rules import identifier, psql, quoted, since, table, time_left, urgency, waiting
+from outbox_pipeline.watch.rules import (
+    identifier,
+    look_at,
+    psql,
+    quoted,
+    since,
+    table,
+    time_left,
+    urgency,
+    waiting,
+)
 from outbox_pipeline.watch.sample import Holder, PostgresSample, Slot
 from outbox_pipeline.watch.verdict import Unseen, VerdictKey, WatchFinding
 
@@ -164,13 +174,8 @@ def _vacuum_holder(facts: Facts, postgres: PostgresSample) -> tuple[str, str, di
         step = "end the long query on that standby, or drop the slot if the standby is gone"
         return title, step, {"slot": oldest.name, "xmin_age": age}
     title = oldest.title + (f", open for {duration(oldest.seconds)}," if oldest.seconds is not None else "")
-    if oldest.kind == "prepared":
-        return (
-            title,
-            psql(f"ROLLBACK PREPARED {quoted(oldest.gid or '')}", oldest.database or ""),
-            {"gid": oldest.gid},
-        )
-    return title, psql(f"SELECT pg_terminate_backend({oldest.pid})"), {"pid": oldest.pid, "xmin_age": age}
+    evidence: dict[str, object] = {"gid": oldest.gid} if oldest.gid else {"pid": oldest.pid, "xmin_age": age}
+    return title, look_at(oldest), evidence
 
 
 def catalog_xmin_old(facts: Facts) -> WatchFinding | None:
