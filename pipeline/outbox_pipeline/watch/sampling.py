@@ -16,7 +16,8 @@ from psycopg.rows import TupleRow
 
 from outbox_connectors import ownership
 from outbox_connectors.definition import Definition
-from outbox_connectors.errors import OutboxError, Refused
+from outbox_connectors.errors import AccessDenied, LoginFailed, OutboxError, Refused
+from outbox_pipeline.connect.transport import NotKafkaConnect
 from outbox_pipeline.servers import postgres, slots
 from outbox_pipeline.watch.sample import ConnectSample, KafkaSample, PostgresSample, Sample, WatchedNames
 from outbox_pipeline.watch.sources.connect import ConnectSource
@@ -27,6 +28,7 @@ from outbox_pipeline.watch.verdict import Unseen
 LONGEST_SECONDS = 10.0  # for a whole sample; a source that takes longer is unseen
 APPLICATION_NAME = "outboxctl watch sample"
 TICKER_NAME = slots.TICKER_APPLICATION
+ANSWERED = (LoginFailed, AccessDenied, NotKafkaConnect)  # an answer, but not one that a sample is made of
 
 Seen = TypeVar("Seen", covariant=True)
 
@@ -211,16 +213,8 @@ def _seen(
         if may_refuse and isinstance(error, Refused):
             raise
         place = f"{error.where}: " if error.where else ""
-        return Unseen(name, f"{place}{error.problem}", error.remedy, refused=_refused(error.problem))
+        return Unseen(name, f"{place}{error.problem}", error.remedy, refused=isinstance(error, ANSWERED))
     except KafkaException as error:
         return Unseen(name, f"Kafka: {error.args[0].str()}", "check that the brokers run")
     assert isinstance(found, kind)
     return found
-
-
-_REFUSALS = ("refuses us", "password", "authentication", "not with JSON", "under this path", "permission")
-
-
-def _refused(problem: str) -> bool:
-    """Tell whether a server answered that we may not, rather than not at all."""
-    return any(word in problem for word in _REFUSALS)

@@ -13,7 +13,7 @@ from psycopg import sql as composed
 
 from outbox_connectors.definition import TableName
 from outbox_pipeline import sql
-from outbox_pipeline.errors import Unreachable
+from outbox_pipeline.errors import AccessDenied, Unreachable
 from outbox_pipeline.servers import trust
 from outbox_pipeline.watch.sample import (
     Holder,
@@ -88,7 +88,8 @@ class PostgresSource:
         except psycopg.Error as error:
             self.close()
             problem = " ".join(str(error).split()) or type(error).__name__
-            raise Unreachable(f"PostgreSQL did not answer the sample: {problem}") from error
+            kind = AccessDenied if isinstance(error, errors.InsufficientPrivilege) else Unreachable
+            raise kind(f"PostgreSQL did not answer the sample: {problem}") from error
 
     def close(self) -> None:
         """End the session. The next look opens another."""
