@@ -25,7 +25,7 @@ from outbox_connectors.definition import TableName
 from outbox_connectors.errors import ExitCode
 from outbox_pipeline.watch.assess import verdict_of
 from outbox_pipeline.watch.facts import facts_of
-from outbox_pipeline.watch.history import History
+from outbox_pipeline.watch.history import History, remember
 from outbox_pipeline.watch.long_running import Keeper
 from outbox_pipeline.watch.metrics import WatchCounts, exposition
 from outbox_pipeline.watch.one_shot import Assessment
@@ -188,7 +188,8 @@ def _seconds(source: PostgresSource) -> float:
 
 
 def _answer(source: PostgresSource) -> Assessment:
-    facts = facts_of(History(), Sample(at=time.time(), names=NAMES, postgres=source.look()), Thresholds())
+    sample = Sample(at=time.time(), names=NAMES, postgres=source.look())
+    facts = facts_of(remember(History(), sample), sample, Thresholds())
     return Assessment(facts, verdict_of(facts))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts, facts_of
 from outbox_pipeline.watch.formatting import duration, number, size
-from outbox_pipeline.watch.history import History
+from outbox_pipeline.watch.history import History, remember
 from outbox_pipeline.watch.rules import Rule, consumer, groups, server, slot
 from outbox_pipeline.watch.sample import PostgresSample, Sample
 from outbox_pipeline.watch.thresholds import Thresholds
@@ -48,8 +48,8 @@ RULES: tuple[Rule, ...] = (
 
 
 def assess(history: History, sample: Sample, thresholds: Thresholds) -> Verdict:
-    """Say what is the case. Pure: the same history and sample give the same verdict."""
-    return verdict_of(facts_of(history, sample, thresholds))
+    """Assess a sample; `history` does not hold it yet. Pure: the same input gives the same verdict."""
+    return verdict_of(facts_of(remember(history, sample), sample, thresholds))
 
 
 def verdict_of(facts: Facts) -> Verdict:

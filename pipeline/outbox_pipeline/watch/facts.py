@@ -13,8 +13,6 @@ from outbox_pipeline.watch.history import (
     Point,
     comparable,
     lags,
-    point_of,
-    remember,
 )
 from outbox_pipeline.watch.sample import (
     ConnectSample,
@@ -136,9 +134,10 @@ class Facts:
 
 
 def facts_of(history: History, sample: Sample, thresholds: Thresholds) -> Facts:
-    """Compute everything once. Pure."""
-    present = point_of(sample)
-    points, notes = comparable([p for p in history.points if p.at < sample.at], present)
+    """Compute everything once. Pure. The newest point of `history` must be the sample's (see `remember`)."""
+    *past, present = history.points
+    assert present.at == sample.at, "remember the sample before computing from it"
+    points, notes = comparable(past, present)
     postgres = sample.postgres if isinstance(sample.postgres, PostgresSample) else None
     slot = sender = None
     if postgres is not None:
@@ -147,14 +146,14 @@ def facts_of(history: History, sample: Sample, thresholds: Thresholds) -> Facts:
     still_from = standing_since(points, lambda p: p.confirmed)
     counted_from = _counted_from(points, still_from, sender)
     confirmed_still = sample.at - still_from.at if still_from else 0.0
-    reserve = forecasts(remember(history, sample).buckets, points, sample, slot) if slot and postgres else ()
+    reserve = forecasts(history.buckets, points, sample, slot) if slot and postgres else ()
     wal_rate = rate(points, lambda p: p.wal)
     drain_rate = rate(points, lambda p: p.confirmed)
     return Facts(
         sample=sample,
         thresholds=thresholds,
         points=points,
-        sample_past=tuple(p for p in history.points if p.at < sample.at),
+        sample_past=tuple(past),
         notes=notes,
         slot=slot,
         sender=sender,

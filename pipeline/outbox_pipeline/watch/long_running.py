@@ -51,7 +51,8 @@ class Keeper:
         """Take one sample and assess it."""
         began = self._clock()
         sample = self._take()
-        facts = facts_of(self._history, sample, self._thresholds)
+        past = remember(self._history, sample)
+        facts = facts_of(past, sample, self._thresholds)
         answer = Assessment(facts, verdict_of(facts))
         ended = self._clock()
         with self._lock:
@@ -59,7 +60,7 @@ class Keeper:
             if changed:
                 self._changes.append(VerdictChange(sample.at, answer.verdict))
             self._answer, self._answered_at = answer, ended
-            self._history = remember(self._history, sample)
+            self._history = past
             self._counts = replace(
                 self._counts,
                 samples=self._counts.samples + 1,

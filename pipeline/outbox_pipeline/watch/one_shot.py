@@ -57,8 +57,9 @@ def look(
         past = history.remember(past, sample)
         sleep(interval_seconds)
         sample = sampler.take()
+    past = history.remember(past, sample)
     facts = facts_of(past, sample, thresholds)
     if history_file is not None:
         with suppress(OSError):
-            history.save(history_file, history.remember(past, sample))
+            history.save(history_file, past)
     return Assessment(facts, verdict_of(facts))

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from outbox_pipeline.errors import Failed, UsageError
-from outbox_pipeline.watch import document, formatting, page, stages, view
+from outbox_pipeline.watch import document, formatting, history, page, stages, view
 from outbox_pipeline.watch.assess import verdict_of
 from outbox_pipeline.watch.facts import facts_of
 from outbox_pipeline.watch.latency import LatencyProbe
@@ -30,7 +30,7 @@ from watch_samples import HEALTHY, MIB, NAMES, history_of, later, with_connect, 
 
 def answer_of(*samples: Sample) -> Assessment:
     *past, present = samples
-    facts = facts_of(history_of(past), present, Thresholds())
+    facts = facts_of(history_of([*past, present]), present, Thresholds())
     return Assessment(facts, verdict_of(facts))
 
 
@@ -257,6 +257,22 @@ def test_a_keeper_counts_changes_and_keeps_few() -> None:
         keeper.step()
     assert keeper.counts.changes == 200
     assert len(keeper.changes) == 50
+
+
+def test_each_sample_is_reduced_to_a_point_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reduced: list[float] = []
+
+    def counted(sample: Sample) -> history.Point:
+        reduced.append(sample.at)
+        return point_of(sample)
+
+    point_of = history.point_of
+    monkeypatch.setattr(history, "point_of", counted)
+    samples = iter([HEALTHY, later(HEALTHY, 2), later(HEALTHY, 4)])
+    keeper = Keeper(lambda: next(samples), Thresholds())
+    for _ in range(3):
+        keeper.step()
+    assert reduced == [point.at for point in keeper.history.points]
 
 
 def test_a_tick_that_arrives_is_timed() -> None:
