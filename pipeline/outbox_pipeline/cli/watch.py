@@ -124,7 +124,7 @@ def _tick_only(invocation: Invocation, definition: Definition, once: bool, obser
     if once:
         _tick_once(definition, ticks, observe)
     else:
-        _tick_until_told(definition, definition.watch.ticker.total_seconds(), ticks, observe)
+        _tick_until_stopped(definition, definition.watch.ticker.total_seconds(), ticks, observe)
     if invocation.json:
         output.json_document(asdict(ticks))
     else:
@@ -152,7 +152,7 @@ def _tick_once(definition: Definition, ticks: heartbeat.Ticks, observe: bool | N
     ticks.sent = 1
 
 
-def _tick_until_told(
+def _tick_until_stopped(
     definition: Definition, interval_seconds: float, ticks: heartbeat.Ticks, observe: bool | None
 ) -> None:
     output.progress(f"ticking every {interval_seconds:g} s with the prefix {definition.heartbeat_prefix}")

@@ -79,7 +79,7 @@ def run(
         while not stopped():
             reason = why_not()
             if reason or withheld:
-                _tell_withheld(withheld, reason, report)
+                _report_withheld(withheld, reason, report)
                 due, withheld = clock(), reason
             if reason:
                 _close(conn)
@@ -110,7 +110,7 @@ def run(
     return ticks
 
 
-def _tell_withheld(before: str, now: str, report: Callable[[str], None]) -> None:
+def _report_withheld(before: str, now: str, report: Callable[[str], None]) -> None:
     """Report a reason once, and that there is none any more."""
     if now and now != before:
         report(f"no tick is sent: {now}")

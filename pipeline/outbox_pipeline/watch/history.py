@@ -134,7 +134,7 @@ def remember(history: History, sample: Sample) -> History:
     """Add a sample to the past and forget what is too old."""
     point = point_of(sample)
     points = _thinned([*(p for p in history.points if p.at < point.at), point])
-    return History(points=points, buckets=_poured(history, point))
+    return History(points=points, buckets=_buckets_with(history, point))
 
 
 def _thinned(points: Sequence[Point]) -> tuple[Point, ...]:
@@ -154,7 +154,7 @@ def _thinned(points: Sequence[Point]) -> tuple[Point, ...]:
     return tuple(kept[-POINTS:])
 
 
-def _poured(history: History, point: Point) -> tuple[Bucket, ...]:
+def _buckets_with(history: History, point: Point) -> tuple[Bucket, ...]:
     """Spread the WAL written since the last point over the five minutes it fell into."""
     last = next((p for p in reversed(history.points) if p.wal is not None), None)
     buckets = {bucket.number: bucket for bucket in history.buckets}
@@ -193,7 +193,7 @@ def comparable(past: Sequence[Point], present: Point) -> tuple[tuple[Point, ...]
         if point.wal is None:
             kept.append(point)
             continue
-        if last.wal is not None and (reason := _break(point, last)):
+        if last.wal is not None and (reason := _discontinuity(point, last)):
             notes.append(
                 f"{reason} {present.at - point.at:.0f} s ago or later; rates are taken from there on"
             )
@@ -205,7 +205,7 @@ def comparable(past: Sequence[Point], present: Point) -> tuple[tuple[Point, ...]
     return tuple(reversed(kept)), tuple(notes)
 
 
-def _break(before: Point, after: Point) -> str:
+def _discontinuity(before: Point, after: Point) -> str:
     if before.cluster != after.cluster:
         same = (before.cluster or "").split("/")[0] == (after.cluster or "").split("/")[0]
         return (

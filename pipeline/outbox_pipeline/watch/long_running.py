@@ -28,7 +28,7 @@ class VerdictChange:
     verdict: Verdict
 
 
-class Keeper:
+class WatchState:
     """Holds the last answer and the history. `step` belongs to one thread; the rest may be read by any."""
 
     def __init__(

@@ -42,11 +42,11 @@ class WatchCounts:
 def exposition(answer: Assessment | None, counts: WatchCounts) -> bytes:
     """Write the metrics in Prometheus' text format."""
     registry = CollectorRegistry()
-    registry.register(_Answered(answer, counts))
+    registry.register(_AssessmentCollector(answer, counts))
     return generate_latest(registry)
 
 
-class _Answered(Collector):
+class _AssessmentCollector(Collector):
     """One answer, offered to a registry."""
 
     def __init__(self, answer: Assessment | None, counts: WatchCounts) -> None:
@@ -60,7 +60,7 @@ class _Answered(Collector):
             yield from _slot(self._answer.facts)
             yield from _outbox(self._answer.facts)
             yield from _connector(self._answer.facts)
-            yield from _far_side(self._answer.facts)
+            yield from _kafka(self._answer.facts)
 
 
 Number: TypeAlias = float | None
@@ -207,7 +207,7 @@ def _connector(facts: Facts) -> Iterator[Metric]:
     )
 
 
-def _far_side(facts: Facts) -> Iterator[Metric]:
+def _kafka(facts: Facts) -> Iterator[Metric]:
     pipeline, kafka = facts.names.pipeline, facts.kafka
     if kafka is None:
         return

@@ -26,9 +26,9 @@ WEBHOOK_SECONDS = 10.0
 class NotificationState:
     """What was told last, and what waits to be told."""
 
-    told: VerdictKey | None = None
+    notified: VerdictKey | None = None
     severity: Severity = Severity.OK
-    told_at: float = float("-inf")
+    notified_at: float = float("-inf")
     seen: VerdictKey | None = None
     seen_at: float = 0.0
 
@@ -43,7 +43,7 @@ class Notice:
 
 
 def decide(
-    telling: NotificationState, at: float, verdict: Verdict, *, repeat_seconds: float = REPEAT_SECONDS
+    state: NotificationState, at: float, verdict: Verdict, *, repeat_seconds: float = REPEAT_SECONDS
 ) -> tuple[NotificationState, Notice | None]:
     """Decide whether to tell. Pure; call it with every verdict.
 
@@ -51,29 +51,29 @@ def decide(
     is one thing: healthy, idle and catching up do not alternate in people's messages. A flapping
     verdict is told at most once in STORM_SECONDS, unless it gets worse.
     """
-    key = _told_as(verdict)
-    if telling.seen is not key:
-        telling = replace(telling, seen=key, seen_at=at)
-    worse = _rank(verdict.severity) > _rank(telling.severity)
-    if key is telling.told and not worse:
+    key = _reported_key(verdict)
+    if state.seen is not key:
+        state = replace(state, seen=key, seen_at=at)
+    worse = _rank(verdict.severity) > _rank(state.severity)
+    if key is state.notified and not worse:
         wrong = verdict.severity is not Severity.OK
-        if wrong and at - telling.told_at >= repeat_seconds:
-            return _said(telling, at, verdict, key), Notice(verdict, telling.told, True)
-        return telling, None
-    if telling.told is None and verdict.severity is Severity.OK:
-        return _said(telling, float("-inf"), verdict, key), None  # all well at the start is no news
-    settled = at - telling.seen_at >= SETTLE_SECONDS
-    calm = at - telling.told_at >= STORM_SECONDS
+        if wrong and at - state.notified_at >= repeat_seconds:
+            return _notified(state, at, verdict, key), Notice(verdict, state.notified, True)
+        return state, None
+    if state.notified is None and verdict.severity is Severity.OK:
+        return _notified(state, float("-inf"), verdict, key), None  # all well at the start is no news
+    settled = at - state.seen_at >= SETTLE_SECONDS
+    calm = at - state.notified_at >= STORM_SECONDS
     if (worse and verdict.severity is Severity.CRITICAL) or (settled and calm):
-        return _said(telling, at, verdict, key), Notice(verdict, telling.told, False)
-    return telling, None
+        return _notified(state, at, verdict, key), Notice(verdict, state.notified, False)
+    return state, None
 
 
-def _said(telling: NotificationState, at: float, verdict: Verdict, key: VerdictKey) -> NotificationState:
-    return replace(telling, told=key, severity=verdict.severity, told_at=at)
+def _notified(state: NotificationState, at: float, verdict: Verdict, key: VerdictKey) -> NotificationState:
+    return replace(state, notified=key, severity=verdict.severity, notified_at=at)
 
 
-def _told_as(verdict: Verdict) -> VerdictKey:
+def _reported_key(verdict: Verdict) -> VerdictKey:
     return VerdictKey.HEALTHY if verdict.severity is Severity.OK else verdict.key
 
 
@@ -112,8 +112,8 @@ def run_command(command: str, content: Mapping[str, Any]) -> None:
     except subprocess.TimeoutExpired as error:
         raise Failed(f"the command did not end within {COMMAND_SECONDS:g} s", where="--on-change") from error
     if done.returncode != 0:
-        said = " ".join(done.stderr.decode(errors="replace").split())[-200:]
-        raise Failed(f"the command exited with {done.returncode}: {said}", where="--on-change")
+        stderr = " ".join(done.stderr.decode(errors="replace").split())[-200:]
+        raise Failed(f"the command exited with {done.returncode}: {stderr}", where="--on-change")
 
 
 def check_webhook(url: str) -> str:

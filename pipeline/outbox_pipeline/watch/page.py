@@ -14,7 +14,7 @@ from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.formatting import duration
 from outbox_pipeline.watch.long_running import VerdictChange
 from outbox_pipeline.watch.one_shot import Assessment
-from outbox_pipeline.watch.stages import Stage, stations
+from outbox_pipeline.watch.stages import Stage, stages_of
 from outbox_pipeline.watch.verdict import Verdict, VerdictKey
 
 REFRESH_SECONDS = 3
@@ -131,7 +131,7 @@ def fragment(answer: Assessment | None, changes: Sequence[VerdictChange]) -> str
     left.append(_list("Not seen", [f"{u.source}: {u.reason}" for u in verdict.unseen]))
     left.append(_list("Notes", list(verdict.notes)))
     left.append(_changes(changes))
-    road = picture(stations(facts), verdict)
+    road = picture(stages_of(facts), verdict)
     parts.append(f'<div class="sides"><div>{left[0]}</div>')
     parts.append(f'<div class="road">{road}</div><div>{"".join(left[1:])}</div></div>')
     at = datetime.fromtimestamp(facts.sample.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
@@ -178,14 +178,14 @@ def picture(found: Sequence[Stage], verdict: Verdict) -> str:
                 marked.setdefault(kind, outranked.severity)
     shapes = []
     y = 4
-    for place, station in enumerate(found):
-        tone = marked.get(station.kind, Severity.OK if station.state != "not seen" else None)
-        if place and found[place - 1].kind == station.kind:
+    for place, stage in enumerate(found):
+        tone = marked.get(stage.kind, Severity.OK if stage.state != "not seen" else None)
+        if place and found[place - 1].kind == stage.kind:
             y += BESIDE
         elif place:
             shapes.append(_arrow(WIDTH / 2, y + 2, y + GAP - 2))
             y += GAP
-        shapes.append(_box(station, y, tone))
+        shapes.append(_box(stage, y, tone))
         y += BOX_HEIGHT
     label = ", then ".join(f"{s.kind} {s.name} {s.state}".strip() for s in found)
     return (
@@ -195,15 +195,15 @@ def picture(found: Sequence[Stage], verdict: Verdict) -> str:
     )
 
 
-def _box(station: Stage, y: int, tone: Severity | None) -> str:
-    name = f"{station.kind} {station.name}"
+def _box(stage: Stage, y: int, tone: Severity | None) -> str:
+    name = f"{stage.kind} {stage.name}"
     return (
-        f"<g><title>{escape(name)}: {escape(station.state)} {escape(station.numbers)}</title>"
+        f"<g><title>{escape(name)}: {escape(stage.state)} {escape(stage.numbers)}</title>"
         f'<rect class="{tone.value if tone else ""}" x="4" y="{y}" '
         f'width="{WIDTH - 8}" height="{BOX_HEIGHT}" rx="8"/>'
         f'<text x="18" y="{y + 24}" class="name">{escape(_cut(name, 40))}</text>'
-        f'<text x="18" y="{y + 44}">{escape(_cut(station.state or "there", 42))}</text>'
-        f'<text class="soft" x="18" y="{y + 63}">{escape(_cut(station.numbers, 54))}</text></g>'
+        f'<text x="18" y="{y + 44}">{escape(_cut(stage.state or "there", 42))}</text>'
+        f'<text class="soft" x="18" y="{y + 63}">{escape(_cut(stage.numbers, 54))}</text></g>'
     )
 
 

@@ -21,7 +21,7 @@ class ScheduledRuns:
 
 
 def repeat(
-    chore: Callable[[], object],
+    job: Callable[[], object],
     name: str,
     *,
     every_seconds: float,
@@ -29,27 +29,27 @@ def repeat(
     wait: Callable[[float], None],
     clock: Callable[[], float],
     report: Callable[[str], None],
-    chores: ScheduledRuns,
+    runs: ScheduledRuns,
 ) -> None:
-    """Do a chore each `every_seconds` until `stopped()`, the first time soon.
+    """Do a job each `every_seconds` until `stopped()`, the first time soon.
 
-    A failure, whatever it is, is reported in one line and counted, and the chore tried again at its
+    A failure, whatever it is, is reported in one line and counted, and the job tried again at its
     next time. What it gives back is reported if it says anything. `wait` should return early when a
     stop is asked for.
     """
     wait(min(every_seconds, FIRST_SECONDS))
     while not stopped():
         try:
-            said = str(chore())
+            said = str(job())
         except Exception as error:  # the watch must outlive whatever goes wrong beside it
-            chores.failed += 1
-            chores.failed_in_a_row += 1
+            runs.failed += 1
+            runs.failed_in_a_row += 1
             kind = "" if isinstance(error, OutboxError) else f"{type(error).__name__}: "
             report(f"{name} failed: {kind}{' '.join(str(error).split())}")
         else:
-            chores.done += 1
-            chores.failed_in_a_row = 0
-            chores.last_done_at = clock()
+            runs.done += 1
+            runs.failed_in_a_row = 0
+            runs.last_done_at = clock()
             if said:
                 report(f"{name}: {said}")
         wait(every_seconds)

@@ -14,7 +14,7 @@ from typing import Self
 from outbox_connectors.http_port import REQUEST_SECONDS, HttpPort
 from outbox_pipeline.errors import Failed, UsageError
 from outbox_pipeline.watch import document, metrics, page
-from outbox_pipeline.watch.long_running import Keeper
+from outbox_pipeline.watch.long_running import WatchState
 from outbox_pipeline.watch.metrics import WatchCounts
 
 JSON = "application/json"
@@ -36,18 +36,18 @@ class Reply:
 class StatusPages:
     """The paths. `stale_seconds`: an answer older than this means that the watch is stuck."""
 
-    keeper: Keeper
+    state: WatchState
     counts: Callable[[], WatchCounts]
     stale_seconds: float
 
     def reply(self, path: str) -> Reply:
         """Answer a path."""
-        answer = self.keeper.answer
+        answer = self.state.answer
         match path.split("?")[0]:
             case "/metrics":
                 return Reply(HTTPStatus.OK, METRICS, metrics.exposition(answer, self.counts()))
             case "/healthz":
-                return self._health(answer is None or self.keeper.age() <= self.stale_seconds, "sampling")
+                return self._health(answer is None or self.state.age() <= self.stale_seconds, "sampling")
             case "/readyz":
                 return self._health(answer is not None and not answer.nothing_seen, "ready")
             case "/status.json" if answer is not None:
@@ -56,9 +56,9 @@ class StatusPages:
             case "/status.json":
                 return Reply(HTTPStatus.SERVICE_UNAVAILABLE, JSON, _json({"verdict": None}))
             case "/":
-                return Reply(HTTPStatus.OK, HTML, page.page(answer, self.keeper.changes).encode())
+                return Reply(HTTPStatus.OK, HTML, page.page(answer, self.state.changes).encode())
             case "/fragment":
-                return Reply(HTTPStatus.OK, HTML, page.fragment(answer, self.keeper.changes).encode())
+                return Reply(HTTPStatus.OK, HTML, page.fragment(answer, self.state.changes).encode())
         return Reply(HTTPStatus.NOT_FOUND, PLAIN, b"try / /metrics /healthz /readyz /status.json\n")
 
     def _health(self, good: bool, word: str) -> Reply:

@@ -17,7 +17,7 @@ HARD_SPACE = "\xa0"  # where a line is not broken
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One station of the road: what it is, its name, its state, and its numbers."""
+    """One stage of the road: what it is, its name, its state, and its numbers."""
 
     depth: int
     kind: str
@@ -26,7 +26,7 @@ class Stage:
     numbers: str
 
 
-def stations(facts: Facts) -> list[Stage]:
+def stages_of(facts: Facts) -> list[Stage]:
     """List the stations in the order in which an event passes them."""
     return [_table(facts), _slot(facts), _connector(facts), *_topics(facts), *_groups(facts)]
 
@@ -54,10 +54,10 @@ def lines(facts: Facts, width: int | None = None) -> list[str]:
         f"{_branch(found, place)}{found[place].kind} {found[place].name}" for place in range(len(found))
     ]
     names = max(len(label) for label in labels)
-    states = max(len(station.state) for station in found)
+    states = max(len(stage.state) for stage in found)
     drawn = [
-        f"{label.ljust(names)}  {station.state.ljust(states)}  {station.numbers}".rstrip()
-        for label, station in zip(labels, found, strict=True)
+        f"{label.ljust(names)}  {stage.state.ljust(states)}  {stage.numbers}".rstrip()
+        for label, stage in zip(labels, found, strict=True)
     ]
     if width is None or max(map(len, drawn)) <= width:
         return drawn
@@ -65,7 +65,7 @@ def lines(facts: Facts, width: int | None = None) -> list[str]:
 
 
 def _branch(found: list[Stage], place: int) -> str:
-    """Draw the branches in front of a station's name."""
+    """Draw the branches in front of a stage's name."""
     depth = found[place].depth
     if depth == 0:
         return ""
@@ -74,7 +74,7 @@ def _branch(found: list[Stage], place: int) -> str:
 
 
 def _goes_on(found: list[Stage], place: int, level: int) -> bool:
-    """Whether a later station hangs on the same branch of this level."""
+    """Whether a later stage hangs on the same branch of this level."""
     for later in found[place + 1 :]:
         if later.depth <= level:
             return later.depth == level
@@ -82,13 +82,13 @@ def _goes_on(found: list[Stage], place: int, level: int) -> bool:
 
 
 def _narrow(found: list[Stage], place: int, label: str, width: int) -> Iterator[str]:
-    """Draw a station over several lines: its name, and indented below it what it says."""
-    station = found[place]
+    """Draw a stage over several lines: its name, and indented below it what it says."""
+    stage = found[place]
     yield label if len(label) <= width else f"{label[: width // 2]}…{label[len(label) - (width - 1) // 2 :]}"
-    below = place + 1 < len(found) and found[place + 1].depth > station.depth
-    stem = "".join("│ " if _goes_on(found, place, level) else "  " for level in range(1, station.depth + 1))
+    below = place + 1 < len(found) and found[place + 1].depth > stage.depth
+    stem = "".join("│ " if _goes_on(found, place, level) else "  " for level in range(1, stage.depth + 1))
     stem += "│ " if below else "  "
-    said = ", ".join(part for part in (station.state, station.numbers) if part)
+    said = ", ".join(part for part in (stage.state, stage.numbers) if part)
     room = width - len(stem) - 1
     whole = [part.replace(" ", HARD_SPACE) if len(part) <= room else part for part in said.split(", ")]
     for line in textwrap.wrap(", ".join(whole), width, initial_indent=stem, subsequent_indent=stem):

@@ -109,7 +109,7 @@ def log_line(change: VerdictChange) -> str:
     return f"{at} {verdict.severity.value} {verdict.key.value}: {verdict.cause}{step}"
 
 
-def pulse_line(answer: Assessment) -> str:
+def status_line(answer: Assessment) -> str:
     """Write a sign of life as one line of a log."""
     facts = answer.facts
     at = datetime.fromtimestamp(facts.sample.at).astimezone().isoformat(timespec="seconds")
