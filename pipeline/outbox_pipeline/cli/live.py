@@ -1,4 +1,4 @@
-"""How a running watch shows itself: drawn on a terminal, lines in a log, documents for programs."""
+"""Show a running watch: drawn on a terminal, as log lines elsewhere, as JSON documents with --json."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from outbox_pipeline.watch.live import RunningWatch, WatchOptions
 from outbox_pipeline.watch.one_shot import Assessment
 from outbox_pipeline.watch.serve import address
 
-STATUS_LINE_SECONDS = 60.0  # a log shows a sign of life this often
+STATUS_LINE_SECONDS = 60.0  # without a change a log line with the status is written this often
 
 
 def run(
@@ -40,7 +40,7 @@ def run(
     tidy_every: str,
     keep_history: bool,
 ) -> int:
-    """Watch until told to stop."""
+    """Watch until SIGTERM or Ctrl-C."""
     definition = invocation.definition()
     if serve:
         address(serve)
@@ -76,7 +76,7 @@ def run(
 
 
 def _discard(line: str) -> None:
-    """The result of tidying is a line of the log; its steps are not."""
+    """Drop the steps of maintenance; only its result is logged."""
 
 
 def _seconds(text: str, option: str) -> float:
@@ -88,7 +88,7 @@ def _seconds(text: str, option: str) -> float:
 
 
 class _Lines:
-    """Writes changes of verdict, and a sign of life in between."""
+    """Writes changes of verdict, and the status at intervals in between."""
 
     def __init__(self, watch: RunningWatch, as_json: bool) -> None:
         self._watch, self._json = watch, as_json

@@ -1,4 +1,4 @@
-"""From facts to one verdict: ask every rule, let the most urgent and most exact finding speak."""
+"""From facts to one verdict: apply every rule and choose the most urgent finding, causes before effects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outbox_pipeline.watch.sample import PostgresSample, Sample
 from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import Verdict, VerdictKey, WatchFinding, rank
 
-# Among findings of one severity the earlier rule speaks: it explains the later ones.
+# Among findings of equal severity the earlier rule wins: it is the cause of the later ones.
 RULES: tuple[Rule, ...] = (
     slot.slot_lost,
     slot.slot_missing,
@@ -53,7 +53,7 @@ def assess(history: History, sample: Sample, thresholds: Thresholds) -> Verdict:
 
 
 def verdict_of(facts: Facts) -> Verdict:
-    """Let the rules speak and choose."""
+    """Apply every rule and choose the verdict among the findings."""
     findings = [finding for rule in RULES if (finding := rule(facts)) is not None]
     findings.sort(key=lambda finding: -rank(finding.severity))  # stable: precedence within a severity
     findings.append(_in_order(facts))
@@ -75,7 +75,7 @@ def verdict_of(facts: Facts) -> Verdict:
 
 
 def _in_order(facts: Facts) -> WatchFinding:
-    """Say that nothing is wrong, and whether anything happened at all."""
+    """Say that nothing is wrong: healthy, or idle where nothing was written."""
     postgres = facts.postgres
     if postgres is not None and postgres.server.in_recovery:
         return WatchFinding(

@@ -28,7 +28,9 @@ from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import SecondsLeft, Unseen
 
 RATE_SECONDS = 30.0  # rates are taken over the last half minute, or what there is
-SECOND_LOOK_SECONDS = 60.0  # nobody waits longer to hear of an outage
+SECOND_LOOK_SECONDS = (
+    60.0  # looks further apart than this do not confirm each other: an outage is reported at once
+)
 STATISTICS_SECONDS = 2.0  # within which a row that was inserted is counted
 
 
@@ -45,7 +47,7 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The sample, opened up. What is None is not known or has no meaning here."""
+    """What is derived from a sample and its past. None: not known, or without meaning here."""
 
     sample: Sample
     thresholds: Thresholds
@@ -56,7 +58,7 @@ class Facts:
     sender: Sender | None
     retained: int | None
     unconfirmed: int | None
-    undelivered: int | None  # what neither the slot nor Connect's stored offset has behind it
+    undelivered: int | None  # WAL that neither the slot nor Connect's stored offset has passed
     wal_rate: float | None
     drain_rate: float | None  # bytes of WAL the consumer confirms per second
     insert_rate: float | None
@@ -64,7 +66,7 @@ class Facts:
     restart_still: float
     inserted_since: int | None  # rows since the position stood still
     decoded_since: int | None  # transactions that the slot's decoder has seen since then
-    pending_seconds: float  # how long rows have waited, for all that was seen of them
+    pending_seconds: float  # how long rows have been seen to wait
     ticking_seconds: float  # for how long a ticker has been seen
     session_seconds: float  # how long the present consumer has been seen on the slot
     offset_still: float | None  # how long ago Connect stored an offset while the position stood; None: never
@@ -74,7 +76,7 @@ class Facts:
 
     @property
     def names(self) -> WatchedNames:
-        """Which things are ours."""
+        """The names of this pipeline's slot, connector, topics and groups."""
         return self.sample.names
 
     @property
@@ -112,7 +114,8 @@ class Facts:
         """Say why a source is out of reach, once that is certain: one failed look is no outage.
 
         A look fails for less than an outage: a broker that is busy, a rebalance of the workers. So
-        it takes two in a row, or an answer that refuses us. Where no other look was near, one must do.
+        it takes two in a row, or an answer that rejects us. Where no other sample is recent, one failed
+        look is enough.
         """
         unseen = next((u for u in self.sample.unseen if u.source == source), None)
         if unseen is None or unseen.refused or not self.sample_past:
@@ -134,7 +137,7 @@ class Facts:
 
 
 def facts_of(history: History, sample: Sample, thresholds: Thresholds) -> Facts:
-    """Compute everything once. Pure. The newest point of `history` must be the sample's (see `remember`)."""
+    """Compute every fact once. Pure. The newest point of `history` must be the sample's (see `remember`)."""
     *past, present = history.points
     assert present.at == sample.at, "remember the sample before computing from it"
     points, notes = comparable(past, present)

@@ -3,10 +3,10 @@
 Both ends are reached by writing a known number of bytes of WAL, so the question is how fast WAL
 will be written. Its shape repeats with the day (nights, batches), so the last day answers it:
 
-expected  replays the last day from this time of day on. With a shorter past the rate of now goes on, or
-          that of the last half hour where it is greater: full pages after a checkpoint and vacuum come in
-          bursts, and between two of them the rate of now is too low.
-earliest  is the worst case the past knows: the shortest stretch in which that much was written, in the
+expected  replays the last day from this time of day on. With a shorter past the present rate is assumed to
+          continue, or that of the last half hour where it is greater: full pages after a checkpoint and
+          vacuum come in bursts, and between two of them the present rate is too low.
+earliest  is the worst case seen so far: the shortest stretch in which that much was written, in the
           last day by five minutes, in the last half hour by ten seconds.
           A rate never seen before counts in both.
 
@@ -35,22 +35,22 @@ from outbox_pipeline.watch.verdict import End, SecondsLeft
 
 RECENT_SECONDS = 120.0
 LATELY_SECONDS = 60.0  # a shorter past shows no shape
-SURGE = 1.5  # a present rate this many times over every rate of the past is news, and believed
-HORIZON_DAYS = 400  # beyond this nobody plans, and a float would lose its meaning
+SURGE = 1.5  # a present rate this many times above every past rate replaces the forecast
+HORIZON_DAYS = 400  # beyond this no end is reported
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The past of WAL writing: by five minutes over a day, by ten seconds of late, and the rate of now."""
+    """Rates of WAL: by five minutes over a day, by ten seconds over half an hour, and the present one."""
 
     buckets: tuple[Bucket, ...]  # oldest first, only sufficiently watched ones
     recent: float | None  # bytes per second over the last two minutes
-    seconds: float  # how much past this speaks from
-    lately: tuple[float, ...] = ()  # bytes in each COARSE_SECONDS up to now, oldest first
+    seconds: float  # how much history this is computed from
+    lately: tuple[float, ...] = ()  # bytes in each COARSE_SECONDS of the last half hour, oldest first
 
     @property
     def rate(self) -> float | None:
-        """What a past without a whole day foresees, in bytes per second."""
+        """The rate used for a history shorter than a day, in bytes per second."""
         if self.recent is None or not self.lately:
             return self.recent
         return max(self.recent, sum(self.lately) / (len(self.lately) * COARSE_SECONDS))
@@ -62,7 +62,7 @@ class Rates:
 
 
 def rates_of(buckets: Sequence[Bucket], points: Sequence[Point]) -> Rates:
-    """Take the rates from the history. The last points give the present rate."""
+    """Take the rates from the history. The newest points give the present rate."""
     known = [p for p in points if p.wal is not None]
     recent = None
     if len(known) > 1:

@@ -1,4 +1,4 @@
-"""Keep an idle slot moving: one logical message each interval, from outside the connector.
+"""Keep an idle slot moving: the ticker sends one logical message each interval, from outside the connector.
 
 A slot's `confirmed_flush_lsn` advances only when the connector delivers something. On a database
 where only other tables change nothing is delivered, so the server keeps all WAL since the last
@@ -61,15 +61,15 @@ def run(
     ticked: Callable[[str], None] = lambda position: None,
     why_not: Callable[[], str] = lambda: "",
 ) -> Ticks:
-    """Tick until `stopped()`; a tick never overlaps another, and a lost connection is made anew.
+    """Tick until `stopped()`; a tick never overlaps another, and a lost connection is replaced.
 
     `why_not` is asked before every tick. While it gives a reason nothing is sent and no connection is
-    held, `report` hears of each reason once, and it is asked again
-    at the next tick's time, after LONGEST_PAUSE_SECONDS at the latest.
+    held; `report` is called once per reason, and `why_not` is asked again at the next
+    tick's time, after LONGEST_PAUSE_SECONDS at the latest.
 
     `connect` must return an autocommit connection and may raise Unreachable or psycopg.Error; both
-    are retried for ever with a growing pause. `report` hears of the first failure in a row and of
-    the recovery, not of every attempt, `ticked` of the position of every tick. `sleep` should return
+    are retried for ever with a growing pause. `report` is called for the first failure in a row and
+    for the recovery, not for every attempt; `ticked` gets the position of every tick. `sleep` should return
     early when a stop is asked for.
     """
     ticks = ticks or Ticks()
@@ -111,7 +111,7 @@ def run(
 
 
 def _report_withheld(before: str, now: str, report: Callable[[str], None]) -> None:
-    """Report a reason once, and that there is none any more."""
+    """Report a new reason once, and report when the reason no longer holds."""
     if now and now != before:
         report(f"no tick is sent: {now}")
     elif not now:

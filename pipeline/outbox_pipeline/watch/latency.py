@@ -1,4 +1,4 @@
-"""Measure commit to Kafka with the ticks: one that arrives in the topic has passed the whole road."""
+"""Measure the latency from commit to Kafka with ticks: those that arrive have passed slot and connector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_pipeline.connect.canary import is_message_at
 from outbox_pipeline.errors import OutboxError
 from outbox_pipeline.servers import lsn
 
-MAX_IN_FLIGHT = 32  # ticks on their way that are remembered; older ones count as lost
+MAX_IN_FLIGHT = 32  # ticks in flight that are remembered; older ones count as lost
 READ_SECONDS = 0.2
 PAUSE_SECONDS = 5.0  # before Kafka is tried again
 
@@ -42,7 +42,7 @@ class LatencyProbe:
         self._clock = clock
         self._lock = threading.Lock()
         self._in_flight: dict[int, float] = {}  # position -> when it was sent
-        self._latest: tuple[float, float] | None = None  # seconds on the way, when it arrived
+        self._latest: tuple[float, float] | None = None  # (latency in seconds, when it arrived)
 
     def sent(self, position: str) -> None:
         """A tick was written into the log at `X/Y`."""
@@ -61,9 +61,9 @@ class LatencyProbe:
                 self._in_flight = {place: at for place, at in self._in_flight.items() if place > found}
 
     def seconds(self, within: float) -> float | None:
-        """Say how long the latest tick took, or how long the present one has been away if that is longer.
+        """Say how long the latest tick took, or how long the one in flight has been if that is longer.
 
-        None when nothing arrived `within` so many seconds and nothing is away.
+        None when nothing arrived in the last `within` seconds and nothing is in flight.
         """
         now = self._clock()
         with self._lock:

@@ -1,4 +1,4 @@
-"""Run the watch until it is told to stop: ticks, samples, answers over HTTP, messages to people."""
+"""Run the watch until it is stopped: ticks, samples, status over HTTP, notifications, maintenance."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WAIT_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """What the caller wants of the watch."""
+    """The options of `outboxctl watch`."""
 
     interval_seconds: float
     serve: str = ""
@@ -47,7 +47,7 @@ class WatchOptions:
     tick: bool = True
     history_file: Path | None = None
     observe: bool | None = None  # write nothing anywhere; None: where apply did not make the connector
-    tidy: Callable[[], object] | None = None  # what it gives back is reported, if it says anything
+    tidy: Callable[[], object] | None = None  # its result is reported unless it is empty
     tidy_seconds: float = 6 * 3600.0
 
 
@@ -149,7 +149,7 @@ class RunningWatch:
 
     @contextmanager
     def _maintaining(self) -> Iterator[None]:
-        """Keep the outbox tidy, in a thread of its own. What it is at when the watch ends is left undone."""
+        """Run the maintenance of the outbox in its own thread; the end of the watch interrupts a run."""
         tidy = self._options.tidy
         if tidy is None or self._options.observe:
             yield
@@ -180,7 +180,7 @@ class RunningWatch:
         )
 
     def _not_ours(self) -> str:
-        """Say why the outbox is not ours to tidy; empty where it is a relay's or apply made the connector."""
+        """Say why the outbox is not maintained; empty if a relay publishes it or apply made the connector."""
         gate = MessageGate(self._definition)
         try:
             reason = gate.why_foreign()
@@ -215,7 +215,7 @@ class RunningWatch:
         )
 
     def _ticker_session(self) -> psycopg.Connection[TupleRow]:
-        """Connect for the ticker, which waits for a server; whether the place is refused the samples say."""
+        """Connect for the ticker, which retries on Unreachable; samples report what is Refused."""
         try:
             return postgres.as_admin(self._definition, TICKER_NAME)
         except Refused as error:

@@ -1,4 +1,4 @@
-"""The long-running watch: sample, assess, remember, tell whoever listens. One thread samples."""
+"""The state of the long-running watch: take a sample, remember it, assess it. One thread samples."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class VerdictChange:
 
 
 class WatchState:
-    """Holds the last answer and the history. `step` belongs to one thread; the rest may be read by any."""
+    """Holds the last assessment, the history and the counts. One thread calls `step`; any thread may read."""
 
     def __init__(
         self,

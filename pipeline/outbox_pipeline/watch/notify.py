@@ -1,4 +1,4 @@
-"""When a change of verdict is told to people: not every flicker, not again and again."""
+"""Decide when a change of verdict is notified, and send it: no flapping, no needless repetition."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from outbox_connectors.findings import Severity
 from outbox_pipeline.errors import Failed, UsageError
 from outbox_pipeline.watch.verdict import Verdict, VerdictKey
 
-SETTLE_SECONDS = 10.0  # a verdict must stand this long before it is told
-REPEAT_SECONDS = 4 * 3600.0  # what is still wrong is told again
+SETTLE_SECONDS = 10.0  # a verdict must last this long before it is notified
+REPEAT_SECONDS = 4 * 3600.0  # what is still wrong is notified again
 STORM_SECONDS = 60.0  # between two messages, unless it gets worse
 COMMAND_SECONDS = 30.0
 WEBHOOK_SECONDS = 10.0
@@ -24,7 +24,7 @@ WEBHOOK_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class NotificationState:
-    """What was told last, and what waits to be told."""
+    """The last notification, and the verdict that may be notified next."""
 
     notified: VerdictKey | None = None
     severity: Severity = Severity.OK
@@ -35,7 +35,7 @@ class NotificationState:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to tell: the verdict now and the one told before."""
+    """A notification: the present verdict and the one notified before."""
 
     now: Verdict
     before: VerdictKey | None
@@ -45,11 +45,11 @@ class Notice:
 def decide(
     state: NotificationState, at: float, verdict: Verdict, *, repeat_seconds: float = REPEAT_SECONDS
 ) -> tuple[NotificationState, Notice | None]:
-    """Decide whether to tell. Pure; call it with every verdict.
+    """Decide whether to notify. Pure; call it with every verdict.
 
-    A verdict is told once it has stood for SETTLE_SECONDS, a critical one at once. All that is fine
-    is one thing: healthy, idle and catching up do not alternate in people's messages. A flapping
-    verdict is told at most once in STORM_SECONDS, unless it gets worse.
+    A verdict is notified once it has lasted SETTLE_SECONDS, a critical one at once. All verdicts of severity
+    ok count as one: a change between healthy, idle and catching up is not notified. A flapping verdict
+    is notified at most once in STORM_SECONDS, unless it gets worse.
     """
     key = _reported_key(verdict)
     if state.seen is not key:
@@ -61,7 +61,7 @@ def decide(
             return _notified(state, at, verdict, key), Notice(verdict, state.notified, True)
         return state, None
     if state.notified is None and verdict.severity is Severity.OK:
-        return _notified(state, float("-inf"), verdict, key), None  # all well at the start is no news
+        return _notified(state, float("-inf"), verdict, key), None  # a healthy start is not notified
     settled = at - state.seen_at >= SETTLE_SECONDS
     calm = at - state.notified_at >= STORM_SECONDS
     if (worse and verdict.severity is Severity.CRITICAL) or (settled and calm):
@@ -82,7 +82,7 @@ def _rank(severity: Severity) -> int:
 
 
 def document(notice: Notice, status: Mapping[str, Any]) -> dict[str, Any]:
-    """Write what a command gets on its standard input."""
+    """Build the JSON document for the standard input of the --on-change command."""
     return {
         "event": "repeat" if notice.repeated else "change",
         "before": notice.before.value if notice.before else None,
@@ -91,7 +91,7 @@ def document(notice: Notice, status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def text(notice: Notice, pipeline: str) -> str:
-    """Write what people read, in one or two lines."""
+    """Write the notification for people, in one or two lines."""
     verdict = notice.now
     again = "still " if notice.repeated else ""
     first = f"[{verdict.severity.value}] pipeline {pipeline}: {again}{verdict.key.value}: {verdict.cause}"
@@ -125,7 +125,7 @@ def check_webhook(url: str) -> str:
 
 
 def post(url: str, message: str) -> None:
-    """Post a message as Slack and its like understand it: `{"text": ...}`. Raises Failed."""
+    """Post a message in the format of Slack and compatible webhooks: `{"text": ...}`. Raises Failed."""
     body = json.dumps({"text": message}).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     host = urlsplit(url).hostname

@@ -34,7 +34,7 @@ Seen = TypeVar("Seen", covariant=True)
 
 
 class SampleSource(Protocol[Seen]):
-    """A server that can be looked at."""
+    """A server that samples are taken from."""
 
     def look(self) -> Seen: ...
 
@@ -42,7 +42,7 @@ class SampleSource(Protocol[Seen]):
 
 
 def names_of(definition: Definition) -> WatchedNames:
-    """Say which things on the servers belong to this pipeline."""
+    """Take the names that belong to this pipeline from the definition."""
     return WatchedNames(
         pipeline=definition.pipeline,
         database=definition.postgres.connector.database,
@@ -103,7 +103,7 @@ class Sampler:
 
     @classmethod
     def of(cls, definition: Definition, *, only_postgres: bool = False) -> Self:
-        """Make a sampler of everything a definition names. Connects when the first sample is taken."""
+        """Make a sampler for the servers of a definition. Connects when the first sample is taken."""
         names = names_of(definition)
 
         def connect() -> psycopg.Connection[TupleRow]:
@@ -121,9 +121,9 @@ class Sampler:
         )
 
     def take(self, canary_seconds: float | None = None) -> Sample:
-        """Look at everything, side by side.
+        """Sample all servers in parallel.
 
-        Raises Refused where PostgreSQL is reached through a pooler at first; later it is unseen.
+        Raises Refused if the first connection to PostgreSQL goes through a pooler; later that is Unseen.
         """
         at = self._clock()
         deadline = time.monotonic() + LONGEST_SECONDS
@@ -167,7 +167,7 @@ class Sampler:
         return ownership.why_foreign(self._definition, connect.config)
 
     def _ask(self, name: str, source: SampleSource[object] | None) -> Future[object] | None:
-        """Start looking, unless the last look at this source still waits: then that one is waited for."""
+        """Start a sample of one source; one that is still running is waited for instead."""
         if source is None:
             return None
         running = self._running.get(name)
@@ -202,7 +202,7 @@ def _seen(
     *,
     may_refuse: bool = False,
 ) -> Kind | Unseen | None:
-    """Wait for a look and turn a failure into what could not be seen and why; Refused passes if it may."""
+    """Wait for a sample; a failure becomes Unseen with the reason. Refused is raised if `may_refuse`."""
     if asked is None:
         return None
     try:

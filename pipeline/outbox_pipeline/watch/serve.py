@@ -1,4 +1,4 @@
-"""Show the last answer over HTTP: metrics, health, JSON and a page. Nothing here asks a server anything."""
+"""Serve the last assessment over HTTP: metrics, health, JSON and a page. A request samples no server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAIN = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a path answers."""
+    """The response to a request."""
 
     status: HTTPStatus
     kind: str
@@ -34,14 +34,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class StatusPages:
-    """The paths. `stale_seconds`: an answer older than this means that the watch is stuck."""
+    """The paths that are served. `stale_seconds`: an older assessment means that the watch is stuck."""
 
     state: WatchState
     counts: Callable[[], WatchCounts]
     stale_seconds: float
 
     def reply(self, path: str) -> Reply:
-        """Answer a path."""
+        """Build the response for a path."""
         answer = self.state.answer
         match path.split("?")[0]:
             case "/metrics":
@@ -79,7 +79,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 class StatusServer:
-    """Answers in threads of its own while it is open."""
+    """An HTTP server with its own threads; it serves while it is open."""
 
     def __init__(self, site: StatusPages, host: str, port: int) -> None:
         try:
@@ -134,6 +134,6 @@ def _handler(site: StatusPages) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(reply.body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Keep quiet: scrapes are no news."""
+            """Log nothing: scrapes are frequent."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""The road an event takes as a tree of text: table, slot, connector, topics, groups."""
+"""The stages that an event passes, drawn as a tree of text: table, slot, connector, topics, groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HARD_SPACE = "\xa0"  # where a line is not broken
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of the road: what it is, its name, its state, and its numbers."""
+    """One stage of the pipeline: its kind, name, state and numbers."""
 
     depth: int
     kind: str
@@ -27,14 +27,14 @@ class Stage:
 
 
 def stages_of(facts: Facts) -> list[Stage]:
-    """List the stations in the order in which an event passes them."""
+    """List the stages in the order in which an event passes them."""
     return [_table(facts), _slot(facts), _connector(facts), *_topics(facts), *_groups(facts)]
 
 
 def tree(facts: Facts) -> list[Stage]:
-    """List the stations as a tree: a group comes below each topic it reads, with its lag there.
+    """List the stages as a tree: a group comes below each topic it reads, with its lag there.
 
-    A group that has read nothing yet stands beside the topics, since it may come to read any.
+    A group that has read nothing yet comes after the topics, at their level, since it may read any of them.
     """
     groups = _groups(facts)
     found = [_table(facts), _slot(facts), _connector(facts)]
@@ -48,7 +48,7 @@ def tree(facts: Facts) -> list[Stage]:
 
 
 def lines(facts: Facts, width: int | None = None) -> list[str]:
-    """Draw the road, aligned in columns; where that is wider than `width`, a line for each thing said."""
+    """Draw the stages, aligned in columns; where that is wider than `width`, over several lines each."""
     found = tree(facts)
     labels = [
         f"{_branch(found, place)}{found[place].kind} {found[place].name}" for place in range(len(found))
@@ -74,7 +74,7 @@ def _branch(found: list[Stage], place: int) -> str:
 
 
 def _goes_on(found: list[Stage], place: int, level: int) -> bool:
-    """Whether a later stage hangs on the same branch of this level."""
+    """Whether a later stage belongs to the same branch at this level."""
     for later in found[place + 1 :]:
         if later.depth <= level:
             return later.depth == level
@@ -82,7 +82,7 @@ def _goes_on(found: list[Stage], place: int, level: int) -> bool:
 
 
 def _narrow(found: list[Stage], place: int, label: str, width: int) -> Iterator[str]:
-    """Draw a stage over several lines: its name, and indented below it what it says."""
+    """Draw a stage over several lines: its name, and indented below it state and numbers."""
     stage = found[place]
     yield label if len(label) <= width else f"{label[: width // 2]}…{label[len(label) - (width - 1) // 2 :]}"
     below = place + 1 < len(found) and found[place + 1].depth > stage.depth

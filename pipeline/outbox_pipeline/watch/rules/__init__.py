@@ -1,4 +1,4 @@
-"""One function per thing that can be wrong: `Facts` in, a `WatchFinding` or None out, nothing else."""
+"""One function per fault: it takes `Facts` and returns a `WatchFinding` or None."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from outbox_pipeline.watch.formatting import duration, size, span
 from outbox_pipeline.watch.sample import Holder
 from outbox_pipeline.watch.verdict import WatchFinding, rank
 
-# Stops the connector first: nothing may consume while slot and offset are rebuilt.
+# recover stops the connector first: nothing may consume while slot and offset are rebuilt.
 RECOVER = "outboxctl recover  # with --dry-run it only says what it would do"
 
 _PREPARED = "SELECT * FROM pg_prepared_xacts WHERE gid = $1"
 _SESSION = "SELECT * FROM pg_stat_activity WHERE pid = $1"
 
-FAR_SECONDS = 90 * 86_400.0  # an end that is further away is no news
+FAR_SECONDS = 90 * 86_400.0  # an end that is further away is not mentioned
 
 Rule: TypeAlias = Callable[[Facts], WatchFinding | None]
 
@@ -38,7 +38,7 @@ def urgency(facts: Facts, base: Severity, standing: float = 0.0) -> Severity:
 
 
 def time_left(facts: Facts) -> str:
-    """End a sentence with how long is left, if that is known and near: `; the slot is invalidated in ...`."""
+    """Word how long is left, if that is known and near: `; the slot is invalidated in ...`."""
     left = facts.left
     if left is None or (left.earliest is None and left.expected is None):
         return ""
@@ -52,12 +52,12 @@ def time_left(facts: Facts) -> str:
 
 
 def since(seconds: float) -> str:
-    """Say for how long, where it was seen for any time: ` for 3 min`."""
+    """Word a duration of at least a second, to end a sentence with: ` for 3 min`."""
     return f" (for {duration(seconds)})" if seconds >= 1 else ""
 
 
 def waiting(facts: Facts) -> str:
-    """Say how much waits behind the consumer: `; 3.1 MB of WAL wait`."""
+    """Word how much WAL the consumer has not confirmed: `; 3.1 MB of WAL wait`."""
     if facts.unconfirmed is None:
         return ""
     rate = f", growing by {size(facts.wal_rate)}/s" if facts.wal_rate and facts.wal_rate >= 1024 else ""

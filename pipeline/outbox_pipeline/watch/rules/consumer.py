@@ -1,4 +1,4 @@
-"""Who consumes the slot, and why not, or why without effect."""
+"""Rules about the consumer of the slot: another process, a failed task, a hang, nothing confirmed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def slot_taken(facts: Facts) -> WatchFinding | None:
 
 
 def holder(facts: Facts) -> Whose:
-    """Tell whose process holds the slot, from what the live connector logs in as."""
+    """Tell whose process holds the slot, by the user that the live connector logs in as."""
     sender, connect = facts.sender, facts.connect
     if sender is None:
         return Whose.UNKNOWN
@@ -104,7 +104,7 @@ def _runs(connect: ConnectSample | None) -> bool:
 
 
 def message_too_large(facts: Facts) -> WatchFinding | None:
-    """The task failed over something that no record, or no memory, can hold; it does so at every start."""
+    """The task failed over something too large for a record or for memory; it fails again at every start."""
     connect, names = facts.connect, facts.names
     if connect is None:
         return None
@@ -123,7 +123,7 @@ def message_too_large(facts: Facts) -> WatchFinding | None:
 
 
 def task_failed(facts: Facts) -> WatchFinding | None:
-    """The connector or its task has FAILED and stays so until somebody acts."""
+    """The connector or its task has FAILED and stays so until it is restarted."""
     connect, names = facts.connect, facts.names
     if connect is None:
         return None
@@ -294,7 +294,7 @@ def _why_down(connect: ConnectSample | None, name: str) -> tuple[str, str]:
 
 
 def sink_not_acking(facts: Facts) -> WatchFinding | None:
-    """The consumer answers and receives, but confirms nothing: what stands behind it does not take events."""
+    """The consumer answers and receives, but confirms nothing: Kafka does not take the events."""
     slot, sender = facts.slot, facts.sender
     if slot is None or not slot.active or facts.unconfirmed is None or silent(facts):
         return None
@@ -341,7 +341,7 @@ def unacknowledged_seconds(facts: Facts) -> float:
 
 
 def silent(facts: Facts) -> bool:
-    """Whether the consumer has fallen silent."""
+    """Whether the consumer has stopped answering."""
     return consumer_frozen(facts) is not None
 
 

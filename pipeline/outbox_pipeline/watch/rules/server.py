@@ -1,4 +1,4 @@
-"""The servers around the pipeline: reachable, bounded, able to vacuum, ready to fail over."""
+"""Rules about the servers: reachable, WAL bounded, able to vacuum, ready to fail over."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def slots_nearly_full(facts: Facts) -> WatchFinding | None:
     if postgres is None:
         return None
     used, limit = len(postgres.slots), postgres.server.settings.max_replication_slots
-    # One free slot of few is a share that says little; the last free one always counts.
+    # With few slots in all the share says little; having only one free always counts.
     if limit == 0 or (used / limit <= facts.thresholds.slots_share and used < limit - 1) or used < 2:
         return None
     idle = [slot.name for slot in postgres.slots if not slot.active and slot.name != facts.names.slot]

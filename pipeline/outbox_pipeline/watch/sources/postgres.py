@@ -1,4 +1,4 @@
-"""Look at PostgreSQL: one round trip, no lock above AccessShare, bounded by a statement time-out."""
+"""Sample PostgreSQL: one round trip, no lock above AccessShare, bounded by a statement time-out."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SETTINGS = (
     "idle_replication_slot_timeout",
     "synchronized_standby_slots",
 )
-# What an extra statement may meet without harm: rights taken away, a table dropped or locked.
+# Errors of an optional statement that do not fail the sample: a revoked right, a table dropped or locked.
 HARMLESS = (
     errors.InsufficientPrivilege,
     errors.UndefinedTable,
@@ -55,7 +55,7 @@ _UNITS = {"B": 1, "kB": 1024, "8kB": 8192, "MB": 1024**2, "ms": 0.001, "s": 1, "
 
 
 class PostgresSource:
-    """A session that takes samples, opened when first needed and again after it broke.
+    """A session that takes samples; opened when first needed, and again after it was lost.
 
     Not safe for two threads at once. `look` never raises for what the server does: what it cannot
     see is None in the sample, and a server that cannot be asked raises Unreachable.
