@@ -113,4 +113,4 @@ class _Lines:
         click.echo(line)
         if reader_gone() and not self._reader_gone:
             self._reader_gone = True
-            output.progress("nobody reads stdout any more; watching on, until SIGTERM or Ctrl-C")
+            output.progress("nobody reads stdout any more; the watch continues until SIGTERM or Ctrl-C")

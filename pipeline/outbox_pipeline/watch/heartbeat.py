@@ -25,7 +25,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 
 @dataclass(slots=True)
 class Ticks:
-    """What a ticker has done so far."""
+    """Counts of the ticks that a ticker has sent."""
 
     sent: int = 0
     failed: int = 0
@@ -33,18 +33,18 @@ class Ticks:
 
 
 def pause_after(failures: int, interval_seconds: float) -> float:
-    """Say how long to wait after this many failures in a row: doubling, never longer than a tick or 30 s."""
+    """Return how long to wait after this many failures in a row: doubling, at most a tick or 30 s."""
     longest = min(LONGEST_PAUSE_SECONDS, max(interval_seconds, FIRST_PAUSE_SECONDS))
     return min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 16), longest)
 
 
 def next_due(due: float, now: float, interval_seconds: float) -> float:
-    """Say when the next tick is due. Ticks that were missed are left out, not sent in a burst."""
+    """Return when the next tick is due. Ticks that were missed are left out, not sent in a burst."""
     return due + interval_seconds if due + interval_seconds > now else now + interval_seconds
 
 
 def tick(conn: psycopg.Connection[Any], prefix: str) -> str:
-    """Send one tick and return its position as `X/Y`. Outside a transaction it takes effect at once."""
+    """Send one tick and return its position as `X/Y`. In autocommit it is written at once."""
     return lsn.text(logical_messages.emit(conn, prefix))
 
 
@@ -115,7 +115,7 @@ def _report_withheld(before: str, now: str, report: Callable[[str], None]) -> No
     if now and now != before:
         report(f"no tick is sent: {now}")
     elif not now:
-        report("ticks are sent again: the connector takes them")
+        report("ticks are sent again: the connector captures them")
 
 
 def _close(conn: psycopg.Connection[Any] | None) -> None:

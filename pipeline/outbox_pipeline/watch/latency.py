@@ -61,7 +61,7 @@ class LatencyProbe:
                 self._in_flight = {place: at for place, at in self._in_flight.items() if place > found}
 
     def seconds(self, within: float) -> float | None:
-        """Say how long the latest tick took, or how long the one in flight has been if that is longer.
+        """Return how long the latest tick took, or how long the one in flight has been if that is longer.
 
         None when nothing arrived in the last `within` seconds and nothing is in flight.
         """

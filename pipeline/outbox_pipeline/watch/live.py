@@ -95,7 +95,7 @@ class RunningWatch:
                 self.url = server.url
                 self._report(f"serving {server.url}")
             if self._options.observe:
-                self._report("observing only: no ticks, no partitions made, nothing pruned")
+                self._report("observing only: no ticks are sent, no partitions created, no rows pruned")
             stack.enter_context(self._ticking())
             stack.enter_context(self._maintaining())
             self._sample(show)
@@ -165,7 +165,7 @@ class RunningWatch:
     def _maintain(self, tidy: Callable[[], object]) -> None:
         def unless_foreign() -> object:
             if self._options.observe is None and (reason := self._not_ours()):
-                return f"left undone: {reason}"
+                return f"skipped: {reason}"
             return tidy()
 
         scheduled.repeat(
@@ -180,7 +180,7 @@ class RunningWatch:
         )
 
     def _not_ours(self) -> str:
-        """Say why the outbox is not maintained; empty if a relay publishes it or apply made the connector."""
+        """Return why the outbox is not maintained; empty if a relay publishes it or the connector is ours."""
         gate = MessageGate(self._definition)
         try:
             reason = gate.why_foreign()
@@ -247,7 +247,7 @@ class RunningWatch:
             try:
                 send()
             except OutboxError as error:
-                self._report(f"not told: {error}")
+                self._report(f"notification failed: {error}")
 
     def _save(self) -> None:
         if self._options.history_file is not None:

@@ -94,6 +94,6 @@ class WatchState:
             return self._counts
 
     def age(self) -> float:
-        """Say how old the last answer is, in seconds; infinite before the first."""
+        """Return how old the last answer is, in seconds; infinite before the first."""
         with self._lock:
             return self._clock() - self._answered_at

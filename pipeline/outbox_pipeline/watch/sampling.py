@@ -63,7 +63,7 @@ def _kafka_source(definition: Definition, names: WatchedNames) -> KafkaSource:
 
 
 def free_bytes(free_from: str) -> int | None:
-    """Say how much disk is free for WAL: of a path, or a size that was given. None: unknown."""
+    """Return how much disk is free for WAL: of a path, or a size that was given. None: unknown."""
     if free_from.isdecimal():
         return int(free_from)
     if free_from in ("", "unknown"):

@@ -107,7 +107,7 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer: the finding that explains the others, those others, and what could not be seen."""
+    """The verdict: the finding that explains the others, those others, and what could not be seen."""
 
     key: VerdictKey
     severity: Severity

@@ -106,8 +106,8 @@ def test_the_road_fits_the_terminal_and_says_everything(answer: Assessment, widt
     wide, narrow = stages.lines(answer.facts), stages.lines(answer.facts, width)
     assert all(len(line) <= width for line in narrow)
     said = " ".join(line.strip("│├└ ") for line in narrow)
-    for station in stages.tree(answer.facts):
-        for words_said in (station.name, station.state, station.numbers):
+    for stage in stages.tree(answer.facts):
+        for words_said in (stage.name, stage.state, stage.numbers):
             assert words_said in said
     assert stages.lines(answer.facts, 400) == wide
 

@@ -16,7 +16,7 @@ from outbox_pipeline.watch.verdict import VerdictKey, WatchFinding
 
 
 def down_seconds(facts: Facts) -> float:
-    """Say for how long nobody has held the slot, as far as is known."""
+    """Return for how long no process has held the slot, as far as is known."""
     if facts.slot is None or facts.slot.active:
         return 0.0
     since = standing_since(facts.points, lambda p: 0 if p.pid is None and p.confirmed is not None else p.pid)
@@ -78,7 +78,7 @@ def holder(facts: Facts) -> Whose:
 
 
 def unknown_holder(facts: Facts) -> str:
-    """Say what to find out where a Debezium holds the slot and nobody can see whether it is the connector."""
+    """Return a note where a Debezium holds the slot and it cannot be seen whether it is the connector."""
     sender = facts.sender
     if sender is None or facts.is_copy or not _debezium(sender) or holder(facts) is not Whose.UNKNOWN:
         return ""
@@ -142,12 +142,12 @@ def task_failed(facts: Facts) -> WatchFinding | None:
 
 
 def connector_stopped(facts: Facts) -> WatchFinding | None:
-    """Somebody stopped the connector: its slot is free and keeps WAL."""
+    """The connector was stopped by a user: its slot is free and keeps WAL."""
     return _on_purpose(facts, "STOPPED", VerdictKey.CONNECTOR_STOPPED, "is stopped")
 
 
 def connector_paused(facts: Facts) -> WatchFinding | None:
-    """Somebody paused the connector: it holds its slot, delivers nothing, and WAL piles up."""
+    """The connector was paused by a user: it holds its slot, delivers nothing, and WAL piles up."""
     return _on_purpose(facts, "PAUSED", VerdictKey.CONNECTOR_PAUSED, "is paused (it still holds its slot)")
 
 
@@ -189,7 +189,7 @@ def consumer_frozen(facts: Facts) -> WatchFinding | None:
 
 
 def silent_seconds(facts: Facts, postgres: PostgresSample) -> float:
-    """Say for how long the client has sent no status.
+    """Return for how long the client has sent no status.
 
     `reply_time` is the client's clock (PostgreSQL docs), so its age is off by the difference of two
     clocks. The smallest age seen while it still moved is that difference, at most a status interval
@@ -262,7 +262,7 @@ def connect_unreachable(facts: Facts) -> WatchFinding | None:
 
 
 def consumer_down(facts: Facts) -> WatchFinding | None:
-    """Nobody uses the slot."""
+    """No process uses the slot."""
     slot, connect = facts.slot, facts.connect
     if slot is None or slot.active or slot.lost or facts.is_copy:
         return None
@@ -327,11 +327,11 @@ def _why_not_taken(facts: Facts) -> str:
     missing = facts.kafka.missing_topics if facts.kafka else ()
     if missing:
         return f"topic {missing[0]} does not exist, and Connect's producer waits for it for ever"
-    return "Kafka takes nothing: a broker, a missing topic, an ACL or a record that is too large"
+    return "Kafka accepts nothing: a broker is down, a topic or an ACL is missing, or a record is too large"
 
 
 def unacknowledged_seconds(facts: Facts) -> float:
-    """Say for how long the present consumer has had something to deliver and delivered nothing."""
+    """Return for how long the present consumer has had something to deliver and delivered nothing."""
     ticked = min(facts.confirmed_still, facts.ticking_seconds)
     waited = max(ticked, facts.pending_seconds)
     lag = facts.sender.flush_lag if facts.sender and facts.inserted_since else None
@@ -435,7 +435,7 @@ def catching_up(facts: Facts) -> WatchFinding | None:
 
 
 def catch_up_seconds(facts: Facts) -> float | None:
-    """Say when the consumer will be at the head. None: it is not gaining."""
+    """Return when the consumer will be at the head. None: it is not gaining."""
     if facts.undelivered is None or facts.drain_rate is None:
         return None
     gain = facts.drain_rate - (facts.wal_rate or 0.0)

@@ -118,7 +118,7 @@ def unexplained_wal(facts: Facts) -> WatchFinding | None:
 
 
 def explained_bytes(postgres: PostgresSample) -> int:
-    """Say how large pg_wal may be: what must be kept, or what the settings let PostgreSQL recycle."""
+    """Return how large pg_wal may be: what must be kept, or what the settings let PostgreSQL recycle."""
     server = postgres.server
     starts = [s.restart_lsn for s in postgres.slots if s.restart_lsn is not None and not s.lost]
     retained = max((server.wal_position - start for start in starts), default=0)
@@ -141,7 +141,7 @@ def outbox_not_vacuumable(facts: Facts) -> WatchFinding | None:
         return None
     title, step, evidence = holder
     recent = outbox.autovacuum_seconds is not None and outbox.autovacuum_seconds < limits.vacuum_recent
-    ran = f"; autovacuum ran {duration(outbox.autovacuum_seconds or 0)} ago in vain" if recent else ""
+    ran = f"; autovacuum ran {duration(outbox.autovacuum_seconds or 0)} ago without effect" if recent else ""
     return WatchFinding(
         VerdictKey.OUTBOX_NOT_VACUUMABLE,
         Severity.WARNING,
@@ -211,7 +211,7 @@ def slots_nearly_full(facts: Facts) -> WatchFinding | None:
         VerdictKey.SLOTS_NEARLY_FULL,
         Severity.WARNING,
         f"{used} of {limit} replication slots are in use (max_replication_slots){example}",
-        "outboxctl slots  # an unused one is dropped by whoever knows that nobody will come back for it",
+        "outboxctl slots  # drop an unused one only after its owner says that it is not needed any more",
         {"used": used, "max_replication_slots": limit},
     )
 
