@@ -4,7 +4,9 @@
     ├── DefinitionError              2  the definition file is wrong (names file and line)
     ├── UsageError                   2  the call does not make sense
     ├── EventError (ValueError)      2  an event that could never be delivered
-    ├── Unreachable                  6  PostgreSQL, Kafka or Connect does not answer, or refuses us
+    ├── Unreachable                  6  PostgreSQL, Kafka or Connect does not answer, or rejects us
+    │   ├── LoginFailed              6  the server does not accept the user or password
+    │   └── AccessDenied             6  the server knows the user, who lacks a right
     ├── Refused                      7  a guard stopped what could lose or repeat events
     └── Failed                       1  it ran and did not succeed
 
@@ -69,6 +71,14 @@ class Unreachable(OutboxError):
     """A server does not answer, or answers that we may not."""
 
     exit_code = ExitCode.UNREACHABLE
+
+
+class LoginFailed(Unreachable):
+    """A server answers, and does not accept the user or the password."""
+
+
+class AccessDenied(Unreachable):
+    """A server answers, and says that this user lacks a right."""
 
 
 class Refused(OutboxError):

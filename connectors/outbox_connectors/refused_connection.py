@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from outbox_connectors.errors import Unreachable
+from outbox_connectors.errors import AccessDenied, LoginFailed, Unreachable
 
 # (part of libpq's or the server's message, what to do). The first match wins. `{dsn}` is where the
 # connection string comes from.
@@ -29,6 +29,11 @@ _REMEDIES: Final = (
     ("refused", "check host and port ({dsn}, PGHOST, PGPORT) and that the server runs"),
     ("timeout", "check host, port and firewall ({dsn}, PGHOST, PGPORT)"),
 )
+_REJECTIONS: Final = (
+    ("authentication failed", LoginFailed),
+    ("no password supplied", LoginFailed),
+    ("permission denied for ", AccessDenied),
+)
 # psycopg's own words; it writes None for a host that PGHOST gave.
 _UNRESOLVED: Final = re.compile(r"failed to resolve host (?:None|'[^']*'): (?:\[Errno -?\d+\] )?([^;]*)")
 
@@ -42,4 +47,10 @@ def unreachable(message: str, where: str, *, dsn: str, database: str, otherwise:
     lines = dict.fromkeys(" ".join(line.split()) for line in message.splitlines() if line.strip())
     problem = _UNRESOLVED.sub(r"the host's name cannot be resolved: \1", "; ".join(lines))
     remedy = next((advice for part, advice in _REMEDIES if part in problem), otherwise)
-    return Unreachable(problem, where=where, remedy=remedy.format(dsn=dsn, database=database))
+    return _kind(problem)(problem, where=where, remedy=remedy.format(dsn=dsn, database=database))
+
+
+def _kind(problem: str) -> type[Unreachable]:
+    """Tell by libpq's words, its only interface for this, whether the server answered and rejected us."""
+    kinds = (kind for part, kind in _REJECTIONS if part in problem)
+    return next(kinds, Unreachable)

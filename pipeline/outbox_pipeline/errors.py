@@ -1,12 +1,14 @@
-"""Errors of the road; the tree they hang in is drawn in `outbox_connectors.errors`."""
+"""Errors of the pipeline; the tree they hang in is drawn in `outbox_connectors.errors`."""
 
 from __future__ import annotations
 
 from outbox_connectors.errors import (
+    AccessDenied,
     DefinitionError,
     EventError,
     ExitCode,
     Failed,
+    LoginFailed,
     OutboxError,
     Refused,
     Unreachable,
@@ -14,10 +16,12 @@ from outbox_connectors.errors import (
 )
 
 __all__ = [
+    "AccessDenied",
     "DefinitionError",
     "EventError",
     "ExitCode",
     "Failed",
+    "LoginFailed",
     "OutboxError",
     "Refused",
     "Unreachable",

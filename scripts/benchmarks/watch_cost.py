@@ -25,8 +25,8 @@ from outbox_connectors.definition import TableName
 from outbox_connectors.errors import ExitCode
 from outbox_pipeline.watch.assess import verdict_of
 from outbox_pipeline.watch.facts import facts_of
-from outbox_pipeline.watch.history import History
-from outbox_pipeline.watch.long_running import Keeper
+from outbox_pipeline.watch.history import History, remember
+from outbox_pipeline.watch.long_running import WatchState
 from outbox_pipeline.watch.metrics import WatchCounts, exposition
 from outbox_pipeline.watch.one_shot import Assessment
 from outbox_pipeline.watch.sample import Sample, WatchedNames
@@ -131,12 +131,12 @@ def _memory(source: PostgresSource, samples: int) -> Figure:
         written = replace(seen.server, wal_position=seen.server.wal_position + number * 1_000_000)
         return Sample(START + number * STEP_SECONDS, NAMES, replace(seen, server=written))
 
-    keeper = Keeper(take, Thresholds())
+    state = WatchState(take, Thresholds())
     for _ in range(samples // 10):
-        keeper.step()
+        state.step()
     before = _resident_bytes()
     for _ in range(samples - samples // 10):
-        keeper.step()
+        state.step()
     grown = max(0, _resident_bytes() - before) / 1024 / 1024
     return Figure(MEMORY, samples_of(samples), (grown,), "MB", more_is_better=False)
 
@@ -188,7 +188,8 @@ def _seconds(source: PostgresSource) -> float:
 
 
 def _answer(source: PostgresSource) -> Assessment:
-    facts = facts_of(History(), Sample(at=time.time(), names=NAMES, postgres=source.look()), Thresholds())
+    sample = Sample(at=time.time(), names=NAMES, postgres=source.look())
+    facts = facts_of(remember(History(), sample), sample, Thresholds())
     return Assessment(facts, verdict_of(facts))
 
 

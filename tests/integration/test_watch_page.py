@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from outbox_pipeline.watch.long_running import Keeper, VerdictChange
+from outbox_pipeline.watch.long_running import VerdictChange, WatchState
 from outbox_pipeline.watch.sample import Sample
 from outbox_pipeline.watch.serve import StatusPages, StatusServer
 from outbox_pipeline.watch.thresholds import Thresholds
@@ -22,7 +22,7 @@ QUIET = ("--headless", "--no-sandbox", "--disable-gpu")
 PNG = b"\x89PNG\r\n"
 
 
-class Shown(Keeper):
+class Shown(WatchState):
     """Knows when its answer was first shown; the pipeline is paused from then on."""
 
     def __init__(self) -> None:
@@ -46,9 +46,9 @@ class Shown(Keeper):
 @pytest.fixture
 def address() -> Iterator[str]:
     """A watch whose pipeline is paused once its page has been shown."""
-    keeper = Shown()
-    keeper.step()
-    with StatusServer(StatusPages(keeper, lambda: keeper.counts, 1000.0), "127.0.0.1", 0) as server:
+    state = Shown()
+    state.step()
+    with StatusServer(StatusPages(state, lambda: state.counts, 1000.0), "127.0.0.1", 0) as server:
         yield server.url
 
 

@@ -163,7 +163,7 @@ def test_the_session_can_change_nothing(place: Place) -> None:
     conn = source._conn
     assert conn is not None
     with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-        conn.execute("INSERT INTO outbox (payload) VALUES ('{}')")
+        conn.execute("INSERT INTO public.outbox (payload) VALUES ('{}')")
     source.close()
 
 

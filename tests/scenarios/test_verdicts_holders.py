@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -35,6 +36,8 @@ def test_pinned_by_a_writer_in_another_database(
         verdict = stage.expect(VerdictKey.PINNED_BY_TRANSACTION, lambda: _advance(stage))
         assert str(writer.info.backend_pid) in verdict.cause
         assert other.name in verdict.cause
+        assert writer.info.backend_pid in _follow(stage, verdict.next_step)[0]
+        assert writer.info.transaction_status is psycopg.pq.TransactionStatus.INTRANS
         writer.execute("ROLLBACK")
         stage.expect(VerdictKey.HEALTHY, lambda: _advance(stage))
 
@@ -45,7 +48,18 @@ def test_pinned_by_a_prepared_transaction(stage: Stage) -> None:
             conn.execute("INSERT INTO other VALUES ('x')")
             conn.execute("PREPARE TRANSACTION 'order''s 17'")
         verdict = stage.expect(VerdictKey.PINNED_BY_TRANSACTION, lambda: _advance(stage))
-    assert "ROLLBACK PREPARED" in verdict.next_step
+    found = _follow(stage, verdict.next_step)
+    assert len(found) == 1
+    assert "order's 17" in found[0]
+    assert "ROLLBACK PREPARED" not in verdict.next_step
+
+
+def _follow(stage: Stage, step: str) -> list[tuple[object, ...]]:
+    """Run the statement of a printed `psql -c '...'  # advice` and return its rows."""
+    program, option, statement = shlex.split(step, comments=True)
+    assert (program, option) == ("psql", "-c")
+    with stage.database.connect() as conn:
+        return conn.execute(statement.encode()).fetchall()
 
 
 def _advance(stage: Stage) -> None:
@@ -76,6 +90,7 @@ def test_outbox_that_vacuum_cannot_clean(stage: Stage) -> None:
         stage.execute("VACUUM outbox")
         verdict = stage.expect(VerdictKey.OUTBOX_NOT_VACUUMABLE)
         assert str(holder.info.backend_pid) in verdict.cause
+        assert holder.info.backend_pid in _follow(stage, verdict.next_step)[0]
 
 
 def test_catalogs_held_by_the_slot(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""`outboxctl alerts`: Prometheus rules with this pipeline's names in them."""
+"""`outboxctl alerts`: Prometheus alert rules, filled with this pipeline's names."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from outbox_pipeline.watch import alerting
 @click.option(
     "--postgres-exporter",
     is_flag=True,
-    help="Rules for postgres_exporter instead of the watch.",
+    help="Print rules for postgres_exporter instead of the watch.",
 )
 @pass_invocation
 def alerts(invocation: Invocation, postgres_exporter: bool) -> int:
-    """Print alert rules for Prometheus, filled with the definition's names and limits.
+    """Print Prometheus alert rules with the definition's names and limits.
 
     outboxctl alerts > outbox-alerts.yml && promtool check rules outbox-alerts.yml
     """

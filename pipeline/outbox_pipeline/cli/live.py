@@ -1,4 +1,4 @@
-"""How a running watch shows itself: drawn on a terminal, lines in a log, documents for programs."""
+"""Show a running watch: drawn on a terminal, as log lines elsewhere, as JSON documents with --json."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from outbox_connectors.signals import Stopping
 from outbox_pipeline.cli import Invocation, output
 from outbox_pipeline.operations import maintenance
 from outbox_pipeline.standard_output import reader_gone
-from outbox_pipeline.watch import document, history, view
-from outbox_pipeline.watch import notify as telling
+from outbox_pipeline.watch import document, history, notify, view
 from outbox_pipeline.watch.live import RunningWatch, WatchOptions
 from outbox_pipeline.watch.one_shot import Assessment
 from outbox_pipeline.watch.serve import address
 
-LIFE_SECONDS = 60.0  # a log shows a sign of life this often
+STATUS_LINE_SECONDS = 60.0  # without a change a log line with the status is written this often
 
 
 def run(
@@ -41,19 +40,19 @@ def run(
     tidy_every: str,
     keep_history: bool,
 ) -> int:
-    """Watch until told to stop."""
+    """Watch until SIGTERM or Ctrl-C."""
     definition = invocation.definition()
     if serve:
         address(serve)
-    wishes = WatchOptions(
+    options = WatchOptions(
         interval_seconds=interval_seconds,
         serve=serve,
         on_change=on_change,
-        notify_url=telling.check_webhook(notify_url) if notify_url else "",
+        notify_url=notify.check_webhook(notify_url) if notify_url else "",
         repeat_seconds=_seconds(repeat, "--repeat"),
         tick=tick,
         observe=observe,
-        tidy=partial(maintenance.maintain, definition, _unsaid) if tidy_every else None,
+        tidy=partial(maintenance.maintain, definition, _discard) if tidy_every else None,
         tidy_seconds=_seconds(tidy_every, "--tidy-every") if tidy_every else 0.0,
         history_file=history.file_of(os.environ, definition.pipeline, definition.source)
         if keep_history
@@ -61,13 +60,13 @@ def run(
     )
     console = Console()
     drawn = console.is_terminal and not invocation.json
-    watch = RunningWatch(definition, wishes, output.progress)
+    watch = RunningWatch(definition, options, output.progress)
     live = Live(console=console, auto_refresh=False, screen=False, transient=False) if drawn else None
     lines = _Lines(watch, invocation.json)
 
     def show(answer: Assessment) -> None:
         if live is not None:
-            live.update(view.screen(answer, watch.keeper.changes, console.width), refresh=True)
+            live.update(view.screen(answer, watch.state.changes, console.width), refresh=True)
         else:
             lines.show(answer)
 
@@ -76,8 +75,8 @@ def run(
     return ExitCode.OK
 
 
-def _unsaid(line: str) -> None:
-    """The result of tidying is a line of the log; its steps are not."""
+def _discard(line: str) -> None:
+    """Drop the steps of maintenance; only its result is logged."""
 
 
 def _seconds(text: str, option: str) -> float:
@@ -89,23 +88,23 @@ def _seconds(text: str, option: str) -> float:
 
 
 class _Lines:
-    """Writes changes of verdict, and a sign of life in between."""
+    """Writes changes of verdict, and the status at intervals in between."""
 
     def __init__(self, watch: RunningWatch, as_json: bool) -> None:
         self._watch, self._json = watch, as_json
-        self._written = 0
+        self._changes_written = 0
         self._reader_gone = False
-        self._alive_at = float("-inf")
+        self._written_at = float("-inf")
 
     def show(self, answer: Assessment) -> None:
-        changed = self._watch.keeper.counts.changes
+        changed = self._watch.state.counts.changes
         now = time.monotonic()
-        if changed != self._written:
-            self._written, self._alive_at = changed, now
-            self._write(answer, view.log_line(self._watch.keeper.changes[-1]))
-        elif now - self._alive_at >= LIFE_SECONDS:
-            self._alive_at = now
-            self._write(answer, view.pulse_line(answer))
+        if changed != self._changes_written:
+            self._changes_written, self._written_at = changed, now
+            self._write(answer, view.log_line(self._watch.state.changes[-1]))
+        elif now - self._written_at >= STATUS_LINE_SECONDS:
+            self._written_at = now
+            self._write(answer, view.status_line(answer))
 
     def _write(self, answer: Assessment, line: str) -> None:
         if self._json:
@@ -114,4 +113,4 @@ class _Lines:
         click.echo(line)
         if reader_gone() and not self._reader_gone:
             self._reader_gone = True
-            output.progress("nobody reads stdout any more; watching on, until SIGTERM or Ctrl-C")
+            output.progress("nobody reads stdout any more; the watch continues until SIGTERM or Ctrl-C")

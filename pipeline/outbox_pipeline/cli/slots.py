@@ -1,4 +1,4 @@
-"""`outboxctl slots`: every replication slot of the server, and what each one costs."""
+"""`outboxctl slots`: every replication slot of the server, with the WAL it keeps and who uses it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,15 @@ HEADER = ("slot", "kind", "database", "held by", "status", "keeps", "xmin age", 
 
 @click.command()
 @click.option(
-    "--interval", type=click.FloatRange(0.2, 60), default=1.0, show_default=True, help="Seconds of rate."
+    "--interval",
+    type=click.FloatRange(0.2, 60),
+    default=1.0,
+    show_default=True,
+    help="Seconds between the two samples that rates are computed from.",
 )
 @pass_invocation
 def slots(invocation: Invocation, interval: float) -> int:
-    """List every slot on the server, ours or not: the WAL it keeps, who holds it, how long that can last.
+    """List every slot on the server: the WAL it keeps, who uses it, and the time left until it is lost.
 
     `left` assumes that nothing is consumed from now on. Reads only.
     """

@@ -1,4 +1,4 @@
-"""`outboxctl status`: is everything all right, and if not, why and how long until events are lost."""
+"""`outboxctl status`: whether the pipeline is healthy, and if not, why and how long until events are lost."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ NAGIOS = {Severity.OK: (0, "OK"), Severity.WARNING: (1, "WARNING"), Severity.CRI
     type=click.FloatRange(0.2, 60),
     default=2.0,
     show_default=True,
-    help="Seconds between the two looks that a rate needs.",
+    help="Seconds between the two samples that rates are computed from.",
 )
-@click.option("--evidence", is_flag=True, help="Show the rows behind the answer.")
-@click.option("--nagios", is_flag=True, help="One line with performance data; exits 0, 1, 2 or 3.")
-@click.option("--no-history", is_flag=True, help="Neither read nor leave a history for the next answer.")
+@click.option("--evidence", is_flag=True, help="Show the server state that the verdict is based on.")
+@click.option(
+    "--nagios", is_flag=True, help="Print one line with performance data for Nagios; exits 0, 1, 2 or 3."
+)
+@click.option("--no-history", is_flag=True, help="Neither read nor write the history file.")
 @pass_invocation
 def status(invocation: Invocation, interval: float, evidence: bool, nagios: bool, no_history: bool) -> int:
-    """Say what is the case: the answer first, then the road an event takes, station by station.
+    """Show the state of the pipeline: the verdict first, then each stage that an event passes.
 
     Reads only. Exits 0 when nothing is wrong, 4 or 5 by the severity, 6 when no server answers.
     """
@@ -65,7 +67,7 @@ def _document(answer: Assessment, evidence: bool) -> dict[str, Any]:
 
 
 def _rows(answer: Assessment) -> dict[str, Any]:
-    """What PostgreSQL and Connect said, field by field."""
+    """The samples of PostgreSQL and Connect, field by field."""
     postgres, connect = answer.facts.postgres, answer.facts.connect
     return {
         "postgres": asdict(postgres) if postgres else None,
@@ -98,7 +100,7 @@ def _print(answer: Assessment, evidence: bool) -> None:
 
 
 def _print_rows(value: object, path: str) -> None:
-    """Print nested values one a line, `slots.0.name = shop_outbox`."""
+    """Print nested values, one per line, `slots.0.name = shop_outbox`."""
     if isinstance(value, dict):
         for name, inner in value.items():
             _print_rows(inner, f"{path}.{name}" if path else str(name))

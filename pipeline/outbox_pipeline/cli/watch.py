@@ -1,4 +1,4 @@
-"""`outboxctl watch`: the process that keeps a pipeline alive."""
+"""`outboxctl watch`: monitor a pipeline, send its ticks and run the maintenance of its outbox."""
 
 from __future__ import annotations
 
@@ -33,32 +33,43 @@ from outbox_pipeline.watch import heartbeat
     "--serve", metavar="HOST:PORT", default="", help="Serve /metrics, /healthz, /status.json and a page."
 )
 @click.option(
-    "--on-change", metavar="CMD", default="", help="Run this at a change of verdict, JSON on its stdin."
+    "--on-change",
+    metavar="CMD",
+    default="",
+    help="Run this shell command at each change of verdict, with the status as JSON on its stdin.",
 )
 @click.option(
-    "--notify", metavar="URL", default="", envvar="OUTBOX_NOTIFY_URL", help="Post changes to a webhook."
+    "--notify",
+    metavar="URL",
+    default="",
+    envvar="OUTBOX_NOTIFY_URL",
+    help="Post changes of verdict to this webhook.",
 )
 @click.option(
-    "--repeat", metavar="DURATION", default="4h", show_default=True, help="Tell again what stays wrong."
+    "--repeat",
+    metavar="DURATION",
+    default="4h",
+    show_default=True,
+    help="Interval after which a lasting problem is reported again.",
 )
 @click.option(
     "--observe/--no-observe",
     default=None,
-    help="Write nothing anywhere: no ticks, no partitions, no pruning. The default for a connector that "
-    "apply did not make.",
+    help="Write nothing: no ticks, no partitions, no pruning. The default for a connector that "
+    "apply did not create.",
 )
-@click.option("--no-tick", is_flag=True, help="Only look; somebody else ticks.")
-@click.option("--no-tidy", is_flag=True, help="Make no partitions and prune nothing.")
+@click.option("--no-tick", is_flag=True, help="Send no ticks; another process sends them.")
+@click.option("--no-tidy", is_flag=True, help="Run no maintenance: create no partitions and prune nothing.")
 @click.option(
     "--tidy-every",
     metavar="DURATION",
     default="6h",
     show_default=True,
-    help="How often the outbox is tidied.",
+    help="Interval between maintenance runs of the outbox.",
 )
-@click.option("--no-history", is_flag=True, help="Neither read nor leave a history.")
+@click.option("--no-history", is_flag=True, help="Neither read nor write the history file.")
 @click.option("--tick-only", is_flag=True, help="Send the ticks that keep the slot moving, and nothing else.")
-@click.option("--once", is_flag=True, help="With --tick-only: send one tick and end.")
+@click.option("--once", is_flag=True, help="With --tick-only: send one tick and exit.")
 @pass_invocation
 def watch(
     invocation: Invocation,
@@ -75,20 +86,21 @@ def watch(
     tick_only: bool,
     once: bool,
 ) -> int:
-    """Keep the pipeline alive and under watch, until SIGTERM or Ctrl-C.
+    """Monitor the pipeline and keep its slot moving, until SIGTERM or Ctrl-C.
 
-    Sends a tick through the log each `watch.ticker`, which keeps an idle slot moving and measures the way
-    from commit to Kafka; says what is the case whenever that changes. On a terminal everything is drawn
-    anew with each sample, elsewhere changes are lines of a log. A server that goes away is waited for.
+    Sends a tick (a logical message) each `watch.ticker`, which keeps an idle slot moving and measures the
+    latency from commit to Kafka, and reports each change of verdict. On a terminal the status is redrawn with
+    each sample; elsewhere changes are written as log lines. A server that goes away is waited for.
 
-    Each --tidy-every the outbox is tidied: a daily partitioned one gets the partitions of the coming week,
-    and rows older than outbox.keep leave, as with prune. A failure of that is a line of the log, no more.
+    Each --tidy-every runs the maintenance of the outbox: a table partitioned by day gets the partitions of
+    the coming week, and rows older than outbox.keep are removed as with prune. A failure is only logged.
 
-    A tick is sent only where the live connector captures the definition's prefixes and nothing else, and
-    the topic of its messages exists; a connector that captures others would wait for that topic for ever.
-    A connector that apply did not make is only observed, unless --no-observe: nothing is written anywhere.
+    A tick is sent only if the live connector captures the definition's prefixes and nothing else, and the
+    topic of its messages exists: without that topic the connector would wait for it for ever.
+    A connector that apply did not create is only observed, unless --no-observe: nothing is written.
 
-    Needs a role that may connect to the database; pg_monitor shows it more. Tidying needs the table's owner.
+    Needs a role that may connect to the database; pg_monitor lets it see more. Maintenance needs the
+    table's owner.
     """
     definition = invocation.definition()
     if once and not tick_only:
@@ -124,7 +136,7 @@ def _tick_only(invocation: Invocation, definition: Definition, once: bool, obser
     if once:
         _tick_once(definition, ticks, observe)
     else:
-        _tick_until_told(definition, definition.watch.ticker.total_seconds(), ticks, observe)
+        _tick_until_stopped(definition, definition.watch.ticker.total_seconds(), ticks, observe)
     if invocation.json:
         output.json_document(asdict(ticks))
     else:
@@ -152,7 +164,7 @@ def _tick_once(definition: Definition, ticks: heartbeat.Ticks, observe: bool | N
     ticks.sent = 1
 
 
-def _tick_until_told(
+def _tick_until_stopped(
     definition: Definition, interval_seconds: float, ticks: heartbeat.Ticks, observe: bool | None
 ) -> None:
     output.progress(f"ticking every {interval_seconds:g} s with the prefix {definition.heartbeat_prefix}")

@@ -14,7 +14,7 @@ from requests.auth import AuthBase, HTTPBasicAuth
 
 from outbox_connectors import backoff
 from outbox_connectors.definition import Connect, ConnectAuth
-from outbox_pipeline.errors import DefinitionError, Failed, Unreachable
+from outbox_pipeline.errors import AccessDenied, DefinitionError, Failed, LoginFailed, Unreachable
 
 CONNECT_SECONDS = 5.0
 FIRST_DELAY_SECONDS = 0.1
@@ -24,6 +24,10 @@ _FORWARD = "IO Error trying to forward REST request"
 _REBALANCE = "a rebalance is expected"  # comes with 500 right after a worker's start (measured on 4.3.1)
 _TIMED_OUT = "Request timed out"
 _NO_SUCH_PATH = "HTTP 404 Not Found"  # Jersey's own words; Connect's 404s name the connector
+
+
+class NotKafkaConnect(Unreachable):
+    """Another service answers at connect.url, or Kafka Connect is not at its path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +101,9 @@ class Transport:
         """Send one request; the caller gets 2xx, 400 and 404 to judge, the rest is dealt with here.
 
         Waits, with growing delay, while the workers rebalance (409), start (503) or cannot reach
-        their leader (500), at most `patience` seconds. Raises Unreachable when nobody answers, when
-        the answer is not Kafka Connect's, or when it says that we may not; Failed for other errors.
+        their leader (500), at most `patience` seconds. Raises Unreachable when nobody answers,
+        NotKafkaConnect when the answer is not Kafka Connect's, LoginFailed or AccessDenied when it rejects
+        us, and Failed for other errors.
         """
         deadline, delays = self.clock() + self._patience, growing_delays()
         while True:
@@ -141,7 +146,9 @@ class Transport:
 
     def _read(self, method: str, path: str, response: requests.Response) -> HttpAnswer:
         if response.status_code in (401, 403):
-            raise self._unreachable(f"refuses us ({response.status_code})", "check connect.auth")
+            rejection = LoginFailed if response.status_code == 401 else AccessDenied
+            problem = f"refuses us ({response.status_code})"
+            raise rejection(problem, where=self.where, remedy="check connect.auth")
         if 300 <= response.status_code < 400:
             raise self._unreachable("redirects elsewhere", "put the final address into connect.url")
         if not response.content:
@@ -155,16 +162,18 @@ class Transport:
             raise self._foreign(method, path, response, "a bare value, which Connect never does")
         return HttpAnswer(response.status_code, body)
 
-    def _foreign(self, method: str, path: str, response: requests.Response, what: str) -> Unreachable:
+    def _foreign(self, method: str, path: str, response: requests.Response, what: str) -> NotKafkaConnect:
         problem = f"answers {method} {path or '/'} with {response.status_code} and {what}"
-        return self._unreachable(
-            problem, "something else listens there: check connect.url and its path prefix"
+        return NotKafkaConnect(
+            problem,
+            where=self.where,
+            remedy="something else listens there: check connect.url and its path prefix",
         )
 
     def _judged(self, answer: HttpAnswer) -> HttpAnswer:
         if answer.status == 404 and answer.message == _NO_SUCH_PATH:
             problem = "there is no Kafka Connect under this path"
-            raise self._unreachable(problem, "check the path of connect.url")
+            raise NotKafkaConnect(problem, where=self.where, remedy="check the path of connect.url")
         if answer.status < 300 or answer.status in (400, 404):
             return answer
         if answer.status == 500 and answer.message.startswith(_TIMED_OUT):

@@ -14,10 +14,10 @@ from outbox_connectors.definition import Definition
 from outbox_connectors.profile import OLDEST, render
 from outbox_connectors.record import HEADERS
 from outbox_connectors.record_headers import Headers, read_headers
-from outbox_pipeline.errors import DefinitionError, Unreachable
+from outbox_pipeline.errors import AccessDenied, DefinitionError, Unreachable
 from outbox_pipeline.ids.record_id import HeaderNames, occurred_before, packed_id
 from outbox_pipeline.servers import topic_reader
-from outbox_pipeline.servers.kafka import unreachable
+from outbox_pipeline.servers.kafka import FORBIDDEN, unreachable
 
 BATCH: Final = 2000
 METADATA_SECONDS: Final = 30.0
@@ -182,7 +182,8 @@ class Topics:
         if error.code() == KafkaError._PARTITION_EOF:
             self._ended.add((message.topic(), message.partition()))
         elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
-            raise Unreachable(f"Kafka refuses us: {error.str()}", where=self._servers)
+            kind = AccessDenied if error.code() in FORBIDDEN else Unreachable
+            raise kind(f"Kafka refuses us: {error.str()}", where=self._servers)
 
 
 def _own_topics(definition: Definition) -> set[str]:

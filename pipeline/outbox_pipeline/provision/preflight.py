@@ -22,7 +22,7 @@ from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
 from outbox_pipeline import sql as statements
-from outbox_pipeline.errors import OutboxError, Refused, Unreachable
+from outbox_pipeline.errors import AccessDenied, OutboxError, Refused, Unreachable
 from outbox_pipeline.servers import admin_rights, topic_reader
 from outbox_pipeline.servers.kafka import Administrator, administrator
 from outbox_pipeline.servers.offset_reader import OffsetReader
@@ -131,7 +131,7 @@ def event_topics(definition: Definition, types: Iterable[str] = ()) -> None:
         wanted = [AclOperation.READ, *([AclOperation.WRITE] if name in written else [])]
         lacking = [one.name for one in wanted if operations and one not in operations]
         if lacking:
-            raise Unreachable(
+            raise AccessDenied(
                 f"Kafka refuses {' and '.join(lacking)} on topic {name}",
                 where=admin.servers,
                 remedy="grant it to the user of kafka.client",

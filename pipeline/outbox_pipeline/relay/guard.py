@@ -11,7 +11,7 @@ from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition
 from outbox_pipeline.connect import wire_guard
-from outbox_pipeline.errors import Failed, Refused, Unreachable
+from outbox_pipeline.errors import AccessDenied, Failed, Refused
 from outbox_pipeline.ids import publisher
 from outbox_pipeline.provision import tables
 from outbox_pipeline.relay import schema
@@ -81,7 +81,7 @@ def _check_rights(definition: Definition, topic: str) -> None:
     allowed = admin.wait(asked[topic], topics.TIMEOUT_SECONDS).authorized_operations
     missing = [one.name for one in (AclOperation.READ, AclOperation.WRITE) if one not in (allowed or (one,))]
     if missing:
-        raise Unreachable(
+        raise AccessDenied(
             f"Kafka refuses {' and '.join(missing)}",
             where=f"topic {topic}",
             remedy="grant it, or run with --transactions off",

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from outbox_pipeline.errors import DefinitionError, OutboxError, Unreachable
+from outbox_pipeline.errors import AccessDenied, DefinitionError, OutboxError, Unreachable
 
 # How long one call waits before the worker's wishes are looked at again.
 CALL_SECONDS: Final = 1.0
@@ -40,14 +40,14 @@ class Abandoned(OutboxError):
 
 
 def check_rights(reason: KafkaError, topic: str, *, about_topic: bool) -> None:
-    """Raise Unreachable where Kafka refuses what the relay's transactions need.
+    """Raise AccessDenied where Kafka refuses what the relay's transactions need.
 
     `about_topic`: an error about a topic is about the progress topic.
     """
     if reason.code() in _FORBIDDEN or (
         about_topic and reason.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     ):
-        raise Unreachable(
+        raise AccessDenied(
             f"Kafka refuses the relay's transactions: {reason.str()}",
             remedy=f"grant WRITE and DESCRIBE on its transactional ids, and READ and WRITE on topic {topic}, "
             "or run with --transactions off",

@@ -18,7 +18,7 @@ import psycopg
 
 from outbox_connectors import backoff
 from outbox_connectors.definition import Definition
-from outbox_pipeline.errors import Failed, Unreachable
+from outbox_pipeline.errors import AccessDenied, Failed, Unreachable
 from outbox_pipeline.ids import publisher
 from outbox_pipeline.relay import refusals
 from outbox_pipeline.relay.batches import Progress, resume
@@ -248,7 +248,7 @@ class RelayWorker:
             except (RefusedBatch, TopicUnavailable) as error:
                 self._refused(session, carriage, error)
             except Unreachable as error:
-                if carriage.phase is Phase.TAKING or "refuses" in error.problem:
+                if carriage.phase is Phase.TAKING or isinstance(error, AccessDenied):
                     raise
                 carriage.pause(self._clock())
             else:

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from outbox_connectors.definition import Kafka
-from outbox_pipeline.errors import DefinitionError, Unreachable
+from outbox_pipeline.errors import AccessDenied, DefinitionError, LoginFailed, Unreachable
 
 Result = TypeVar("Result")
 
@@ -68,8 +68,8 @@ class Administrator:
         """Wait for an answer, at most `timeout_seconds`.
 
         Ends early where waiting cannot help (wrong password, TLS, unknown host). Raises Unreachable
-        for a broker that does not answer or refuses us; every other refusal of the broker comes as
-        the KafkaException that it is, for the caller to put into words.
+        for a broker that does not answer, LoginFailed or AccessDenied for one that rejects us; every other
+        error of the broker comes as the KafkaException that it is, for the caller to put into words.
         """
         deadline = self.clock() + timeout_seconds
         while not future.done():
@@ -83,7 +83,7 @@ class Administrator:
             if code in NO_ANSWER:
                 raise self._unreachable() from error
             if code in FORBIDDEN:
-                raise Unreachable(
+                raise AccessDenied(
                     f"Kafka refuses us: {error.args[0].str()}",
                     where=self.servers,
                     remedy="grant this user DESCRIBE, CREATE, ALTER and DESCRIBE_CONFIGS on the topics",
@@ -106,13 +106,15 @@ def unreachable(servers: str, reasons: list[KafkaError]) -> Unreachable:
             remedy="check kafka.client bootstrap.servers, and security.protocol where the broker wants TLS",
         )
     reason = candidates[-1]
+    kind = Unreachable
     if reason.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+        kind = LoginFailed
         remedy = "check sasl.username, sasl.password and sasl.mechanism in kafka.client"
     elif reason.code() == KafkaError._SSL or "SSL" in reason.str():
         remedy = "check security.protocol and ssl.ca.location in kafka.client"
     else:
         remedy = "check bootstrap.servers in kafka.client and that the broker runs"
-    return Unreachable(f"Kafka does not answer: {_spoken(reason)}", where=servers, remedy=remedy)
+    return kind(f"Kafka does not answer: {_spoken(reason)}", where=servers, remedy=remedy)
 
 
 def _spoken(reason: KafkaError) -> str:

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from outbox_connectors.definition import Kafka
-from outbox_pipeline.errors import DefinitionError, Unreachable
+from outbox_pipeline.errors import AccessDenied, DefinitionError
 from outbox_pipeline.servers.kafka import FORBIDDEN, NO_ANSWER, log, unreachable
 
 TIMEOUT_SECONDS = 5.0
@@ -99,7 +99,7 @@ class OffsetReader:
             self._hear_reasons()
             reason = error.args[0]
             if reason.code() in FORBIDDEN:
-                raise Unreachable(
+                raise AccessDenied(
                     f"Kafka refuses us: {reason.str()}",
                     where=self._servers,
                     remedy="grant this user DESCRIBE on the topics and the groups",

@@ -30,7 +30,7 @@ from confluent_kafka import (
 from outbox_connectors.definition import Kafka
 from outbox_connectors.record import HEADERS
 from outbox_connectors.record_headers import read_headers
-from outbox_pipeline.errors import DefinitionError, Unreachable
+from outbox_pipeline.errors import AccessDenied, DefinitionError, Unreachable
 from outbox_pipeline.servers.kafka import FORBIDDEN, HOPELESS, unreachable
 
 BATCH = 1000
@@ -277,7 +277,7 @@ class Reader:
 
     def _check(self, error: KafkaError | None) -> None:
         if error is not None and error.code() in FORBIDDEN:
-            raise Unreachable(
+            raise AccessDenied(
                 f"Kafka refuses us: {error.str()}",
                 where=self.servers,
                 remedy="grant this user READ and DESCRIBE on the topics",

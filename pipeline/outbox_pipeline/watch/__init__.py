@@ -1,11 +1,11 @@
-"""Say what is wrong with a pipeline, whose fault it is, how long until events are lost, and what to do next.
+"""Say what is wrong with a pipeline, what causes it, how long until events are lost, and what to do next.
 
-    sources/  -> Sample      what the servers say, taken at one moment (all I/O is here)
-    history   -> Point       the few numbers of earlier samples that a rate or a "since when" needs
+    sources/  -> Sample      the state that the servers report at one moment (all I/O is here)
+    history   -> Point       the numbers of earlier samples that rates and durations are computed from
     facts     -> Facts       differences, rates and ages, computed once
-    forecast  -> SecondsLeft when the slot would be invalidated or the disk be full
-    rules/    -> Finding     one small function per thing that can be wrong
+    forecast  -> SecondsLeft when the slot will be invalidated or the disk will be full
+    rules/    -> Finding     one function per fault
     assess    -> Verdict     the finding that explains the others
 
-Everything below `sources` is pure: no clock, no I/O, so every verdict can be tested by hand.
+Everything below `sources` is pure: no clock, no I/O, so every verdict has a unit test.
 """

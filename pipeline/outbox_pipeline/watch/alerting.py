@@ -12,7 +12,7 @@ POSTGRES_EXPORTER = "alerts_postgres_exporter.yml"
 
 
 def rules(definition: Definition, file: str = OWN) -> str:
-    """Fill one of the two rule files. Names of pipelines and slots need no quoting: they are plain words."""
+    """Fill one of the two rule files. No name of a pipeline or slot in a definition needs quoting."""
     text = resources.files("outbox_pipeline.watch").joinpath(file).read_text("utf-8")
     return Template(text).substitute(
         pipeline=definition.pipeline,

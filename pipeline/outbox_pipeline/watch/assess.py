@@ -1,17 +1,17 @@
-"""From facts to one verdict: ask every rule, let the most urgent and most exact finding speak."""
+"""From facts to one verdict: apply every rule and choose the most urgent finding, causes before effects."""
 
 from __future__ import annotations
 
 from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.facts import Facts, facts_of
 from outbox_pipeline.watch.formatting import duration, number, size
-from outbox_pipeline.watch.history import History
+from outbox_pipeline.watch.history import History, remember
 from outbox_pipeline.watch.rules import Rule, consumer, groups, server, slot
 from outbox_pipeline.watch.sample import PostgresSample, Sample
 from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import Verdict, VerdictKey, WatchFinding, rank
 
-# Among findings of one severity the earlier rule speaks: it explains the later ones.
+# Among findings of equal severity the earlier rule wins: it is the cause of the later ones.
 RULES: tuple[Rule, ...] = (
     slot.slot_lost,
     slot.slot_missing,
@@ -50,12 +50,12 @@ RULES: tuple[Rule, ...] = (
 
 
 def assess(history: History, sample: Sample, thresholds: Thresholds) -> Verdict:
-    """Say what is the case. Pure: the same history and sample give the same verdict."""
-    return verdict_of(facts_of(history, sample, thresholds))
+    """Assess a sample; `history` does not hold it yet. Pure: the same input gives the same verdict."""
+    return verdict_of(facts_of(remember(history, sample), sample, thresholds))
 
 
 def verdict_of(facts: Facts) -> Verdict:
-    """Let the rules speak and choose."""
+    """Apply every rule and choose the verdict among the findings."""
     findings = [finding for rule in RULES if (finding := rule(facts)) is not None]
     findings.sort(key=lambda finding: -rank(finding.severity))  # stable: precedence within a severity
     findings.append(_in_order(facts))
@@ -77,7 +77,7 @@ def verdict_of(facts: Facts) -> Verdict:
 
 
 def _in_order(facts: Facts) -> WatchFinding:
-    """Say that nothing is wrong, and whether anything happened at all."""
+    """Say that nothing is wrong: healthy, or idle where nothing was written."""
     postgres = facts.postgres
     if postgres is not None and postgres.server.in_recovery:
         return WatchFinding(

@@ -13,7 +13,7 @@ from outbox_pipeline.watch.verdict import SecondsLeft, Verdict, WatchFinding
 
 
 def status(facts: Facts, verdict: Verdict) -> dict[str, Any]:
-    """Write the whole answer: the verdict first, then the road in the order in which an event takes it."""
+    """Build the whole document: the verdict first, then the stages in the order an event passes them."""
     return {
         "pipeline": facts.names.pipeline,
         "at": facts.sample.at,

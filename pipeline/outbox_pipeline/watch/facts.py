@@ -13,8 +13,6 @@ from outbox_pipeline.watch.history import (
     Point,
     comparable,
     lags,
-    point_of,
-    remember,
 )
 from outbox_pipeline.watch.sample import (
     ConnectSample,
@@ -30,7 +28,9 @@ from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import SecondsLeft, Unseen
 
 RATE_SECONDS = 30.0  # rates are taken over the last half minute, or what there is
-SECOND_LOOK_SECONDS = 60.0  # nobody waits longer to hear of an outage
+SECOND_LOOK_SECONDS = (
+    60.0  # looks further apart than this do not confirm each other: an outage is reported at once
+)
 STATISTICS_SECONDS = 2.0  # within which a row that was inserted is counted
 
 
@@ -47,7 +47,7 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The sample, opened up. What is None is not known or has no meaning here."""
+    """What is derived from a sample and its past. None: not known, or without meaning here."""
 
     sample: Sample
     thresholds: Thresholds
@@ -58,7 +58,7 @@ class Facts:
     sender: Sender | None
     retained: int | None
     unconfirmed: int | None
-    undelivered: int | None  # what neither the slot nor Connect's stored offset has behind it
+    undelivered: int | None  # WAL that neither the slot nor Connect's stored offset has passed
     wal_rate: float | None
     drain_rate: float | None  # bytes of WAL the consumer confirms per second
     insert_rate: float | None
@@ -66,7 +66,7 @@ class Facts:
     restart_still: float
     inserted_since: int | None  # rows since the position stood still
     decoded_since: int | None  # transactions that the slot's decoder has seen since then
-    pending_seconds: float  # how long rows have waited, for all that was seen of them
+    pending_seconds: float  # how long rows have been seen to wait
     ticking_seconds: float  # for how long a ticker has been seen
     session_seconds: float  # how long the present consumer has been seen on the slot
     offset_still: float | None  # how long ago Connect stored an offset while the position stood; None: never
@@ -76,22 +76,22 @@ class Facts:
 
     @property
     def names(self) -> WatchedNames:
-        """Which things are ours."""
+        """The names of this pipeline's slot, connector, topics and groups."""
         return self.sample.names
 
     @property
     def postgres(self) -> PostgresSample | None:
-        """What PostgreSQL said, if it did."""
+        """The sample of PostgreSQL; None if it did not answer."""
         return self.sample.postgres if isinstance(self.sample.postgres, PostgresSample) else None
 
     @property
     def connect(self) -> ConnectSample | None:
-        """What Connect said, if it did."""
+        """The sample of Connect; None if it did not answer."""
         return self.sample.connect if isinstance(self.sample.connect, ConnectSample) else None
 
     @property
     def kafka(self) -> KafkaSample | None:
-        """What Kafka said, if it did."""
+        """The sample of Kafka; None if it did not answer."""
         return self.sample.kafka if isinstance(self.sample.kafka, KafkaSample) else None
 
     @property
@@ -106,15 +106,16 @@ class Facts:
 
     @property
     def is_copy(self) -> bool:
-        """Whether the slot is a standby's copy of a failover slot, which nobody consumes there."""
+        """Whether the slot is a standby's copy of a failover slot, which is not consumed there."""
         recovering = self.postgres is not None and self.postgres.server.in_recovery
         return recovering and self.slot is not None and (self.slot.synced or self.slot.failover)
 
     def unreachable(self, source: str) -> Unseen | None:
-        """Say why a source is out of reach, once that is certain: one failed look is no outage.
+        """Return why a source is out of reach, once that is certain: one failed look is no outage.
 
         A look fails for less than an outage: a broker that is busy, a rebalance of the workers. So
-        it takes two in a row, or an answer that refuses us. Where no other look was near, one must do.
+        it takes two in a row, or an answer that rejects us. Where no other sample is recent, one failed
+        look is enough.
         """
         unseen = next((u for u in self.sample.unseen if u.source == source), None)
         if unseen is None or unseen.refused or not self.sample_past:
@@ -124,7 +125,7 @@ class Facts:
         return unseen if alone or source in last.unseen else None
 
     def unseen_seconds(self, source: str) -> float:
-        """Say for how long a source has been seen to be out of reach; 0 when it is there."""
+        """Return for how long a source has been seen to be out of reach; 0 when it is there."""
         if not any(unseen.source == source for unseen in self.sample.unseen):
             return 0.0
         since = self.sample.at
@@ -136,9 +137,10 @@ class Facts:
 
 
 def facts_of(history: History, sample: Sample, thresholds: Thresholds) -> Facts:
-    """Compute everything once. Pure."""
-    present = point_of(sample)
-    points, notes = comparable([p for p in history.points if p.at < sample.at], present)
+    """Compute every fact once. Pure. The newest point of `history` must be the sample's (see `remember`)."""
+    *past, present = history.points
+    assert present.at == sample.at, "remember the sample before computing from it"
+    points, notes = comparable(past, present)
     postgres = sample.postgres if isinstance(sample.postgres, PostgresSample) else None
     slot = sender = None
     if postgres is not None:
@@ -147,14 +149,14 @@ def facts_of(history: History, sample: Sample, thresholds: Thresholds) -> Facts:
     still_from = standing_since(points, lambda p: p.confirmed)
     counted_from = _counted_from(points, still_from, sender)
     confirmed_still = sample.at - still_from.at if still_from else 0.0
-    reserve = forecasts(remember(history, sample).buckets, points, sample, slot) if slot and postgres else ()
+    reserve = forecasts(history.buckets, points, sample, slot) if slot and postgres else ()
     wal_rate = rate(points, lambda p: p.wal)
     drain_rate = rate(points, lambda p: p.confirmed)
     return Facts(
         sample=sample,
         thresholds=thresholds,
         points=points,
-        sample_past=tuple(p for p in history.points if p.at < sample.at),
+        sample_past=tuple(past),
         notes=notes,
         slot=slot,
         sender=sender,
@@ -179,7 +181,7 @@ def facts_of(history: History, sample: Sample, thresholds: Thresholds) -> Facts:
 
 
 def retained_bytes(postgres: PostgresSample | None, slot: Slot | None) -> int | None:
-    """Say how much WAL a slot keeps, where that means something.
+    """Return how much WAL a slot keeps, where that means something.
 
     Not for a lost slot (its restart_lsn may stay and "grow" for ever), not for one that never
     reserved WAL, not on a standby, whose own position may be behind.
@@ -192,7 +194,7 @@ def retained_bytes(postgres: PostgresSample | None, slot: Slot | None) -> int | 
 
 
 def unconfirmed_bytes(postgres: PostgresSample | None, slot: Slot | None) -> int | None:
-    """Say how much WAL the consumer has not confirmed. None for a lost slot and on a standby."""
+    """Return how much WAL the consumer has not confirmed. None for a lost slot and on a standby."""
     if postgres is None or slot is None or slot.confirmed_lsn is None or slot.lost:
         return None
     if postgres.server.in_recovery:
@@ -201,7 +203,7 @@ def unconfirmed_bytes(postgres: PostgresSample | None, slot: Slot | None) -> int
 
 
 def _undelivered(postgres: PostgresSample | None, slot: Slot | None, present: Point) -> int | None:
-    """Say how much WAL is certainly not on Kafka's side yet.
+    """Return how much WAL is certainly not on Kafka's side yet.
 
     Debezium confirms to the slot only when the next record comes by, so after the last event of a
     burst the stored offset is the better witness (seen on 3.7.0.Final without a ticker).
@@ -229,7 +231,7 @@ def _counted_from(points: Sequence[Point], still_from: Point | None, sender: Sen
 
 
 def _pending(points: Sequence[Point], still_from: Point | None) -> float:
-    """Say how long the oldest row written since the position stood still has waited, at least."""
+    """Return how long the oldest row written since the position stood still has waited, at least."""
     present = points[-1]
     if still_from is None or still_from.inserted is None or present.inserted is None:
         return 0.0
@@ -239,7 +241,7 @@ def _pending(points: Sequence[Point], still_from: Point | None) -> float:
 
 
 def _ticking(points: Sequence[Point]) -> float:
-    """Say for how long, up to now, there has been a ticker in every look."""
+    """Return for how long, up to now, there has been a ticker in every look."""
     since = points[-1].at
     for point in reversed(points):
         if point.tickers == 0:
@@ -286,7 +288,7 @@ def _since(start: Point | None, present: Point, value: Callable[[Point], int | N
 def rate(
     points: Sequence[Point], value: Callable[[Point], int | None], seconds: float = RATE_SECONDS
 ) -> float | None:
-    """Say how fast a number grows, per second. None without two points; never negative."""
+    """Return how fast a number grows, per second. None without two points; never negative."""
     known = [(p.at, v) for p in points if (v := value(p)) is not None]
     if len(known) < 2 or known[-1][0] != points[-1].at:
         return None
@@ -339,7 +341,7 @@ def _group(group: GroupSample, now: GroupPoint, points: Sequence[Point]) -> Grou
 
 
 def _waiting(name: str, points: Sequence[Point]) -> float:
-    """Say for how long a group has been seen with records to read and without a commit."""
+    """Return for how long a group has been seen with records to read and without a commit."""
     present = points[-1].groups[name]
     since = points[-1].at
     for point in reversed(points):
@@ -353,7 +355,7 @@ def _waiting(name: str, points: Sequence[Point]) -> float:
 
 
 def _lag_seconds(points: Sequence[Point], now: GroupPoint) -> float | None:
-    """Look up when the topics ended where the group is now: the age of what it reads next."""
+    """Return the age of the record that the group reads next. None: the history is too short."""
     if now.lag == 0:
         return 0.0
     produced = [(p.at, p.produced) for p in points if p.produced is not None]

@@ -3,10 +3,10 @@
 Both ends are reached by writing a known number of bytes of WAL, so the question is how fast WAL
 will be written. Its shape repeats with the day (nights, batches), so the last day answers it:
 
-expected  replays the last day from this time of day on. With a shorter past the rate of now goes on, or
-          that of the last half hour where it is greater: full pages after a checkpoint and vacuum come in
-          bursts, and between two of them the rate of now is too low.
-earliest  is the worst case the past knows: the shortest stretch in which that much was written, in the
+expected  replays the last day from this time of day on. With a shorter past the present rate is assumed to
+          continue, or that of the last half hour where it is greater: full pages after a checkpoint and
+          vacuum come in bursts, and between two of them the present rate is too low.
+earliest  is the worst case seen so far: the shortest stretch in which that much was written, in the
           last day by five minutes, in the last half hour by ten seconds.
           A rate never seen before counts in both.
 
@@ -35,22 +35,22 @@ from outbox_pipeline.watch.verdict import End, SecondsLeft
 
 RECENT_SECONDS = 120.0
 LATELY_SECONDS = 60.0  # a shorter past shows no shape
-SURGE = 1.5  # a present rate this many times over every rate of the past is news, and believed
-HORIZON_DAYS = 400  # beyond this nobody plans, and a float would lose its meaning
+SURGE = 1.5  # a present rate this many times above every past rate replaces the forecast
+HORIZON_DAYS = 400  # beyond this no end is reported
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The past of WAL writing: by five minutes over a day, by ten seconds of late, and the rate of now."""
+    """Rates of WAL: by five minutes over a day, by ten seconds over half an hour, and the present one."""
 
     buckets: tuple[Bucket, ...]  # oldest first, only sufficiently watched ones
     recent: float | None  # bytes per second over the last two minutes
-    seconds: float  # how much past this speaks from
-    lately: tuple[float, ...] = ()  # bytes in each COARSE_SECONDS up to now, oldest first
+    seconds: float  # how much history this is computed from
+    lately: tuple[float, ...] = ()  # bytes in each COARSE_SECONDS of the last half hour, oldest first
 
     @property
     def rate(self) -> float | None:
-        """What a past without a whole day foresees, in bytes per second."""
+        """The rate used for a history shorter than a day, in bytes per second."""
         if self.recent is None or not self.lately:
             return self.recent
         return max(self.recent, sum(self.lately) / (len(self.lately) * COARSE_SECONDS))
@@ -62,7 +62,7 @@ class Rates:
 
 
 def rates_of(buckets: Sequence[Bucket], points: Sequence[Point]) -> Rates:
-    """Take the rates from the history. The last points give the present rate."""
+    """Take the rates from the history. The newest points give the present rate."""
     known = [p for p in points if p.wal is not None]
     recent = None
     if len(known) > 1:
@@ -89,7 +89,7 @@ def _lately(known: Sequence[Point]) -> tuple[float, ...]:
 
 
 def _written(known: Sequence[Point], times: Sequence[float], at: float) -> float:
-    """Say where the log ended at a time between two looks."""
+    """Return where the log ended at a time between two looks."""
     right = min(max(bisect_right(times, at), 1), len(known) - 1)
     before, after = known[right - 1], known[right]
     part = (at - before.at) / (after.at - before.at)
@@ -104,7 +104,7 @@ def _profile(buckets: Sequence[Bucket]) -> list[float]:
 
 
 def expected_seconds(rates: Rates, now: float, headroom: float) -> float | None:
-    """Say when `headroom` bytes will probably have been written. None: not within sight."""
+    """Return when `headroom` bytes will probably have been written. None: not within sight."""
     if headroom <= 0:
         return 0.0
     if not rates.whole_day:
@@ -119,7 +119,7 @@ def expected_seconds(rates: Rates, now: float, headroom: float) -> float | None:
 
 
 def earliest_seconds(rates: Rates, now: float, headroom: float) -> float | None:
-    """Say when `headroom` bytes could be written at the earliest, as far as the past knows."""
+    """Return when `headroom` bytes could be written at the earliest, as far as the history shows."""
     if headroom <= 0:
         return 0.0
     candidates = [expected_seconds(rates, now, headroom)]
@@ -201,7 +201,7 @@ class Checkpoints:
     duration: float
 
     def end_after(self, seconds: float) -> float:
-        """Say when the first checkpoint ends that ends at or after `seconds` from now."""
+        """Return when the first checkpoint ends that ends at or after `seconds` from now."""
         end = self.first_start + self.duration
         if end >= seconds or self.cycle <= 0:
             return end
@@ -210,7 +210,7 @@ class Checkpoints:
 
 
 def checkpoints(server: ServerSample, rate: float | None, observed_duration: float | None) -> Checkpoints:
-    """Foresee checkpoints: by time, or by WAL written since the last one, whichever comes first.
+    """Forecast checkpoints: by time, or by WAL written since the last one, whichever comes first.
 
     The distance in WAL is max_wal_size / (1 + checkpoint_completion_target) (measured: 120-140 MB on
     13, 100-120 MB on 18 for 200 MB). Without an observed duration a checkpoint is taken to be quick.
@@ -227,7 +227,7 @@ def checkpoints(server: ServerSample, rate: float | None, observed_duration: flo
 
 
 def observed_checkpoint_seconds(points: Sequence[Point], server: ServerSample) -> float | None:
-    """Say how long the last checkpoint took, if its end fell between two points."""
+    """Return how long the last checkpoint took, if its end fell between two points."""
     known = [p for p in points if p.redo is not None]
     for before, after in zip(reversed(known[:-1]), reversed(known[1:]), strict=False):
         if before.redo != after.redo and after.redo == server.redo_position:
@@ -239,7 +239,7 @@ def observed_checkpoint_seconds(points: Sequence[Point], server: ServerSample) -
 def forecasts(
     buckets: Sequence[Bucket], points: Sequence[Point], sample: Sample, slot: Slot
 ) -> tuple[SecondsLeft, ...]:
-    """Foresee each end that can come for this slot, as if nothing were consumed from now on."""
+    """Forecast each end that can come for this slot, as if nothing were consumed from now on."""
     if not isinstance(sample.postgres, PostgresSample) or slot.lost or slot.wal_status is None:
         return ()
     server = sample.postgres.server
@@ -265,7 +265,7 @@ def forecasts(
 
 
 def _invalidation(rates: Rates, points: Sequence[Point], server: ServerSample, safe: int) -> SecondsLeft:
-    """Foresee the checkpoint that ends after the cap is passed.
+    """Forecast the checkpoint that ends after the cap is passed.
 
     A checkpoint may already run and end at any moment, so the earliest end adds nothing to passing
     the cap, unless the next one has not even started by then.
@@ -285,7 +285,7 @@ def _invalidation(rates: Rates, points: Sequence[Point], server: ServerSample, s
 
 
 def _idle_timeout(server: ServerSample, slot: Slot, rates: Rates) -> SecondsLeft | None:
-    """Foresee the checkpoint that invalidates a slot nobody uses (PostgreSQL 18, off by default)."""
+    """Forecast the checkpoint that invalidates a slot nobody uses (PostgreSQL 18, off by default)."""
     timeout = server.settings.idle_slot_timeout
     if timeout <= 0 or slot.active or slot.synced or slot.inactive_seconds is None:
         return None
@@ -295,7 +295,7 @@ def _idle_timeout(server: ServerSample, slot: Slot, rates: Rates) -> SecondsLeft
 
 
 def recyclable(postgres: PostgresSample) -> int:
-    """Say how much of pg_wal will be written over before the disk has to give more."""
+    """Return the bytes of pg_wal that can be recycled before more disk space is needed."""
     server = postgres.server
     if server.wal_dir_bytes is None:
         return 0

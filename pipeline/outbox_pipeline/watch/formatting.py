@@ -1,10 +1,10 @@
-"""Numbers as people say them."""
+"""Format sizes, durations, counts and rates for people."""
 
 from __future__ import annotations
 
 
 def size(count: float) -> str:
-    """Say a number of bytes: `0 B`, `312 kB`, `4.2 GB` (powers of 1024, as PostgreSQL counts)."""
+    """Format a number of bytes: `0 B`, `312 kB`, `4.2 GB` (powers of 1024, as PostgreSQL counts)."""
     value, sign = abs(count), "-" if count < 0 else ""
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1024:
@@ -14,7 +14,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Say a time in at most two units: `8 s`, `3 min 20 s`, `4 h 10 min`, `12 days`."""
+    """Format a duration in at most two units: `8 s`, `3 min 20 s`, `4 h 10 min`, `12 days`."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -28,17 +28,17 @@ def duration(seconds: float) -> str:
 
 
 def count(number: int, one: str, many: str = "") -> str:
-    """Say a number of things: `1 row`, `12,000 rows`."""
+    """Format a count: `1 row`, `12,000 rows`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def number(value: float) -> str:
-    """Say a rate's number: two digits are enough."""
+    """Format the number of a rate with two significant digits."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def span(earliest: float | None, expected: float | None) -> str:
-    """Say a range of times: `02:40 h`-like words from the earliest to the expected."""
+    """Format a range of durations: from the earliest to the expected, as in `2 h 40 min to 5 h`."""
     if earliest is None and expected is None:
         return "not in sight"
     if expected is None:

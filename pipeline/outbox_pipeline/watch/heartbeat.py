@@ -1,4 +1,4 @@
-"""Keep an idle slot moving: one logical message each interval, from outside the connector.
+"""Keep an idle slot moving: the ticker sends one logical message each interval, from outside the connector.
 
 A slot's `confirmed_flush_lsn` advances only when the connector delivers something. On a database
 where only other tables change nothing is delivered, so the server keeps all WAL since the last
@@ -26,7 +26,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 
 @dataclass(slots=True)
 class Ticks:
-    """What a ticker has done so far."""
+    """Counts of the ticks that a ticker has sent."""
 
     sent: int = 0
     failed: int = 0
@@ -34,18 +34,18 @@ class Ticks:
 
 
 def pause_after(failures: int, interval_seconds: float) -> float:
-    """Say how long to wait after this many failures in a row: doubling, never longer than a tick or 30 s."""
+    """Return how long to wait after this many failures in a row: doubling, at most a tick or 30 s."""
     longest = min(LONGEST_PAUSE_SECONDS, max(interval_seconds, FIRST_PAUSE_SECONDS))
     return backoff.delay(failures, FIRST_PAUSE_SECONDS, longest)
 
 
 def next_due(due: float, now: float, interval_seconds: float) -> float:
-    """Say when the next tick is due. Ticks that were missed are left out, not sent in a burst."""
+    """Return when the next tick is due. Ticks that were missed are left out, not sent in a burst."""
     return due + interval_seconds if due + interval_seconds > now else now + interval_seconds
 
 
 def tick(conn: psycopg.Connection[Any], prefix: str) -> str:
-    """Send one tick and return its position as `X/Y`. Outside a transaction it takes effect at once."""
+    """Send one tick and return its position as `X/Y`. In autocommit it is written at once."""
     return lsn.text(logical_messages.emit(conn, prefix))
 
 
@@ -62,15 +62,15 @@ def run(
     ticked: Callable[[str], None] = lambda position: None,
     why_not: Callable[[], str] = lambda: "",
 ) -> Ticks:
-    """Tick until `stopped()`; a tick never overlaps another, and a lost connection is made anew.
+    """Tick until `stopped()`; a tick never overlaps another, and a lost connection is replaced.
 
     `why_not` is asked before every tick. While it gives a reason nothing is sent and no connection is
-    held, `report` hears of each reason once, and it is asked again
-    at the next tick's time, after LONGEST_PAUSE_SECONDS at the latest.
+    held; `report` is called once per reason, and `why_not` is asked again at the next
+    tick's time, after LONGEST_PAUSE_SECONDS at the latest.
 
     `connect` must return an autocommit connection and may raise Unreachable or psycopg.Error; both
-    are retried for ever with a growing pause. `report` hears of the first failure in a row and of
-    the recovery, not of every attempt, `ticked` of the position of every tick. `sleep` should return
+    are retried for ever with a growing pause. `report` is called for the first failure in a row and
+    for the recovery, not for every attempt; `ticked` gets the position of every tick. `sleep` should return
     early when a stop is asked for.
     """
     ticks = ticks or Ticks()
@@ -80,7 +80,7 @@ def run(
         while not stopped():
             reason = why_not()
             if reason or withheld:
-                _tell_withheld(withheld, reason, report)
+                _report_withheld(withheld, reason, report)
                 due, withheld = clock(), reason
             if reason:
                 _close(conn)
@@ -111,12 +111,12 @@ def run(
     return ticks
 
 
-def _tell_withheld(before: str, now: str, report: Callable[[str], None]) -> None:
-    """Report a reason once, and that there is none any more."""
+def _report_withheld(before: str, now: str, report: Callable[[str], None]) -> None:
+    """Report a new reason once, and report when the reason no longer holds."""
     if now and now != before:
         report(f"no tick is sent: {now}")
     elif not now:
-        report("ticks are sent again: the connector takes them")
+        report("ticks are sent again: the connector captures them")
 
 
 def _close(conn: psycopg.Connection[Any] | None) -> None:

@@ -1,7 +1,7 @@
-"""What is remembered of earlier samples: few numbers, bounded, in memory or in a small file.
+"""What is remembered of earlier samples: a bounded set of numbers, in memory or in a small file.
 
-Two things. *Points* (at most POINTS) say since when a position has not moved. *Buckets* hold the
-WAL written in each five minutes of the last day: the shape a forecast replays.
+*Points* (at most POINTS) show since when a position has not moved. *Buckets* hold the
+WAL written in each five minutes of the last day: the pattern that a forecast replays.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What is known of the past; oldest first. The present sample is not in it."""
+    """What is known of the past; oldest first. Compute facts from it after `remember`."""
 
     points: tuple[Point, ...] = ()
     buckets: tuple[Bucket, ...] = ()
@@ -90,7 +90,7 @@ def lags(kafka: KafkaSample) -> dict[str, GroupPoint]:
 
 
 def point_of(sample: Sample) -> Point:
-    """Take from a sample what is worth remembering."""
+    """Reduce a sample to the numbers that later samples are compared with."""
     point = Point(at=sample.at, unseen=tuple(unseen.source for unseen in sample.unseen))
     if isinstance(sample.postgres, PostgresSample):
         point = _with_postgres(point, sample.postgres, sample.names.slot)
@@ -134,11 +134,11 @@ def remember(history: History, sample: Sample) -> History:
     """Add a sample to the past and forget what is too old."""
     point = point_of(sample)
     points = _thinned([*(p for p in history.points if p.at < point.at), point])
-    return History(points=points, buckets=_poured(history, point))
+    return History(points=points, buckets=_buckets_with(history, point))
 
 
 def _thinned(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Keep the recent past whole and of the older past the first point of each ten seconds."""
+    """Keep every recent point, and of older ones the first point of each ten seconds."""
     now = points[-1].at
     kept: list[Point] = []
     for point in points:
@@ -154,7 +154,7 @@ def _thinned(points: Sequence[Point]) -> tuple[Point, ...]:
     return tuple(kept[-POINTS:])
 
 
-def _poured(history: History, point: Point) -> tuple[Bucket, ...]:
+def _buckets_with(history: History, point: Point) -> tuple[Bucket, ...]:
     """Spread the WAL written since the last point over the five minutes it fell into."""
     last = next((p for p in reversed(history.points) if p.wal is not None), None)
     buckets = {bucket.number: bucket for bucket in history.buckets}
@@ -183,7 +183,7 @@ def _shares(start: float, end: float) -> list[tuple[int, float]]:
 def comparable(past: Sequence[Point], present: Point) -> tuple[tuple[Point, ...], tuple[str, ...]]:
     """Cut the past where it stops being comparable, and say why.
 
-    A fail-over, a restored server or a slot made anew would otherwise become a negative rate or a
+    A failover, a restored server or a recreated slot would otherwise become a negative rate or a
     wrong "since". Points without PostgreSQL are kept: they say that it was not seen.
     """
     kept = [present]
@@ -193,7 +193,7 @@ def comparable(past: Sequence[Point], present: Point) -> tuple[tuple[Point, ...]
         if point.wal is None:
             kept.append(point)
             continue
-        if last.wal is not None and (reason := _break(point, last)):
+        if last.wal is not None and (reason := _discontinuity(point, last)):
             notes.append(
                 f"{reason} {present.at - point.at:.0f} s ago or later; rates are taken from there on"
             )
@@ -205,7 +205,7 @@ def comparable(past: Sequence[Point], present: Point) -> tuple[tuple[Point, ...]
     return tuple(reversed(kept)), tuple(notes)
 
 
-def _break(before: Point, after: Point) -> str:
+def _discontinuity(before: Point, after: Point) -> str:
     if before.cluster != after.cluster:
         same = (before.cluster or "").split("/")[0] == (after.cluster or "").split("/")[0]
         return (
@@ -233,7 +233,7 @@ def _restarted(before: Point, after: Point) -> bool:
 
 
 def file_of(environ: Mapping[str, str], pipeline: str, source: str) -> Path:
-    """Name the file in which one-shot commands leave the history of a pipeline's definition."""
+    """Name the file in which one-shot commands keep the history of a pipeline's definition."""
     home = Path(environ.get("HOME", "") or "/")
     state = Path(environ.get("XDG_STATE_HOME", "") or home / ".local" / "state")
     digest = hashlib.sha256(os.path.abspath(source).encode()).hexdigest()[:12]

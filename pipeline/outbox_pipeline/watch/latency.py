@@ -1,4 +1,4 @@
-"""Measure commit to Kafka with the ticks: one that arrives in the topic has passed the whole road."""
+"""Measure the latency from commit to Kafka with ticks: those that arrive have passed slot and connector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_pipeline.connect.canary import is_message_at
 from outbox_pipeline.errors import OutboxError
 from outbox_pipeline.servers import lsn
 
-KEPT = 32  # ticks on their way that are remembered; older ones count as lost
+MAX_IN_FLIGHT = 32  # ticks in flight that are remembered; older ones count as lost
 READ_SECONDS = 0.2
 PAUSE_SECONDS = 5.0  # before Kafka is tried again
 
@@ -41,33 +41,33 @@ class LatencyProbe:
         self._pattern = re.compile(re.escape(topic))
         self._clock = clock
         self._lock = threading.Lock()
-        self._away: dict[int, float] = {}  # position -> when it was sent
-        self._latest: tuple[float, float] | None = None  # seconds on the way, when it arrived
+        self._in_flight: dict[int, float] = {}  # position -> when it was sent
+        self._latest: tuple[float, float] | None = None  # (latency in seconds, when it arrived)
 
     def sent(self, position: str) -> None:
         """A tick was written into the log at `X/Y`."""
         with self._lock:
-            self._away[lsn.parse(position)] = self._clock()
-            while len(self._away) > KEPT:
-                del self._away[next(iter(self._away))]
+            self._in_flight[lsn.parse(position)] = self._clock()
+            while len(self._in_flight) > MAX_IN_FLIGHT:
+                del self._in_flight[next(iter(self._in_flight))]
 
     def arrived(self, value: bytes | None) -> None:
         """A record of the topic was read."""
         now = self._clock()
         with self._lock:
-            found = next((position for position in self._away if is_message_at(position, value)), None)
+            found = next((position for position in self._in_flight if is_message_at(position, value)), None)
             if found is not None:
-                self._latest = (now - self._away[found], now)
-                self._away = {position: at for position, at in self._away.items() if position > found}
+                self._latest = (now - self._in_flight[found], now)
+                self._in_flight = {place: at for place, at in self._in_flight.items() if place > found}
 
     def seconds(self, within: float) -> float | None:
-        """Say how long the latest tick took, or how long the present one has been away if that is longer.
+        """Return how long the latest tick took, or how long the one in flight has been if that is longer.
 
-        None when nothing arrived `within` so many seconds and nothing is away.
+        None when nothing arrived in the last `within` seconds and nothing is in flight.
         """
         now = self._clock()
         with self._lock:
-            waiting = now - next(iter(self._away.values())) if self._away else 0.0
+            waiting = now - next(iter(self._in_flight.values())) if self._in_flight else 0.0
             taken = self._latest[0] if self._latest and now - self._latest[1] <= within else None
         if taken is None:
             return waiting or None

@@ -1,4 +1,4 @@
-"""Run the watch until it is told to stop: ticks, samples, answers over HTTP, messages to people."""
+"""Run the watch until it is stopped: ticks, samples, status over HTTP, notifications, maintenance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outbox_pipeline.servers import postgres
 from outbox_pipeline.servers.topic_reader import Reader
 from outbox_pipeline.watch import document, heartbeat, history, notify, scheduled
 from outbox_pipeline.watch.latency import LatencyProbe
-from outbox_pipeline.watch.long_running import Keeper
+from outbox_pipeline.watch.long_running import WatchState
 from outbox_pipeline.watch.metrics import WatchCounts
 from outbox_pipeline.watch.notify import Notice, NotificationState
 from outbox_pipeline.watch.one_shot import Assessment
@@ -37,7 +37,7 @@ WAIT_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """What the caller wants of the watch."""
+    """The options of `outboxctl watch`."""
 
     interval_seconds: float
     serve: str = ""
@@ -47,23 +47,23 @@ class WatchOptions:
     tick: bool = True
     history_file: Path | None = None
     observe: bool | None = None  # write nothing anywhere; None: where apply did not make the connector
-    tidy: Callable[[], object] | None = None  # what it gives back is reported, if it says anything
+    tidy: Callable[[], object] | None = None  # its result is reported unless it is empty
     tidy_seconds: float = 6 * 3600.0
 
 
 class RunningWatch:
     """A running watch. `stop` may be called from a signal handler or another thread."""
 
-    def __init__(self, definition: Definition, wishes: WatchOptions, report: Callable[[str], None]) -> None:
-        self._definition, self._wishes, self._report = definition, wishes, report
+    def __init__(self, definition: Definition, options: WatchOptions, report: Callable[[str], None]) -> None:
+        self._definition, self._options, self._report = definition, options, report
         self._stopped = threading.Event()
         self._ticks = heartbeat.Ticks()
-        self._chores = ScheduledRuns()
-        self._pulse = LatencyProbe(definition.message_topic)
+        self._maintenance_runs = ScheduledRuns()
+        self._latency = LatencyProbe(definition.message_topic)
         self._sampler = Sampler.of(definition)
-        past = history.load(wishes.history_file) if wishes.history_file else None
-        self.keeper = Keeper(self._take, thresholds_of(definition.watch), history=past)
-        self._telling = NotificationState()
+        past = history.load(options.history_file) if options.history_file else None
+        self.state = WatchState(self._take, thresholds_of(definition.watch), history=past)
+        self._notification = NotificationState()
         self.url = ""
 
     def stop(self) -> None:
@@ -73,53 +73,53 @@ class RunningWatch:
     def counts(self) -> WatchCounts:
         """Say what the watch has done so far."""
         return replace(
-            self.keeper.counts,
+            self.state.counts,
             pipeline=self._definition.pipeline,
             ticks=self._ticks.sent,
             failed_ticks=self._ticks.failed,
-            tidied=self._chores.done,
-            failed_tidies=self._chores.failed,
-            failed_tidies_in_a_row=self._chores.failed_in_a_row,
-            tidied_at=self._chores.last_done_at,
+            tidied=self._maintenance_runs.done,
+            failed_tidies=self._maintenance_runs.failed,
+            failed_tidies_in_a_row=self._maintenance_runs.failed_in_a_row,
+            tidied_at=self._maintenance_runs.last_done_at,
         )
 
     def run(self, show: Callable[[Assessment], None]) -> None:
         """Sample until stopped, and `show` every answer. Raises Failed when the port is taken."""
-        with ExitStack() as kept:
-            kept.callback(self._sampler.close)
-            if self._wishes.serve:
+        with ExitStack() as stack:
+            stack.callback(self._sampler.close)
+            if self._options.serve:
                 site = StatusPages(
-                    self.keeper, self.counts, 3 * self._wishes.interval_seconds + LONGEST_SECONDS
+                    self.state, self.counts, 3 * self._options.interval_seconds + LONGEST_SECONDS
                 )
-                server = kept.enter_context(StatusServer(site, *address(self._wishes.serve)))
+                server = stack.enter_context(StatusServer(site, *address(self._options.serve)))
                 self.url = server.url
                 self._report(f"serving {server.url}")
-            if self._wishes.observe:
-                self._report("observing only: no ticks, no partitions made, nothing pruned")
-            kept.enter_context(self._ticking())
-            kept.enter_context(self._tidying())
+            if self._options.observe:
+                self._report("observing only: no ticks are sent, no partitions created, no rows pruned")
+            stack.enter_context(self._ticking())
+            stack.enter_context(self._maintaining())
             self._sample(show)
         self._save()
 
     def _sample(self, show: Callable[[Assessment], None]) -> None:
         due = saved = time.monotonic()
         while not self._stopped.is_set():
-            answer = self.keeper.step()
+            answer = self.state.step()
             show(answer)
-            self._tell(answer)
+            self._notify(answer)
             if time.monotonic() - saved >= SAVE_SECONDS:
                 self._save()
                 saved = time.monotonic()
-            due = max(due + self._wishes.interval_seconds, time.monotonic())
+            due = max(due + self._options.interval_seconds, time.monotonic())
             self._stopped.wait(max(0.0, due - time.monotonic()))
 
     def _take(self) -> Sample:
         interval = self._definition.watch.ticker
         within = 3 * interval.total_seconds() if interval else 0.0
-        return self._sampler.take(self._pulse.seconds(within) if self._ticks_itself() else None)
+        return self._sampler.take(self._latency.seconds(within) if self._ticks_itself() else None)
 
     def _ticks_itself(self) -> bool:
-        wanted = self._wishes.tick and not self._wishes.observe
+        wanted = self._options.tick and not self._options.observe
         return wanted and self._definition.watch.ticker is not None
 
     @contextmanager
@@ -129,32 +129,32 @@ class RunningWatch:
         if not self._ticks_itself() or interval is None:
             yield
             return
-        beat = threading.Thread(
-            target=self._beat, args=(interval.total_seconds(),), name="ticker", daemon=True
+        ticker = threading.Thread(
+            target=self._tick, args=(interval.total_seconds(),), name="ticker", daemon=True
         )
-        listen = threading.Thread(
-            target=self._pulse.run,
+        listener = threading.Thread(
+            target=self._latency.run,
             args=(lambda: Reader(self._definition.kafka), self._stopped),
-            name="pulse",
+            name="latency",
             daemon=True,
         )
-        beat.start()
-        listen.start()
+        ticker.start()
+        listener.start()
         try:
             yield
         finally:
             self._stopped.set()
-            beat.join(WAIT_SECONDS * 10)
-            listen.join(WAIT_SECONDS * 10)
+            ticker.join(WAIT_SECONDS * 10)
+            listener.join(WAIT_SECONDS * 10)
 
     @contextmanager
-    def _tidying(self) -> Iterator[None]:
-        """Keep the outbox tidy, in a thread of its own. What it is at when the watch ends is left undone."""
-        tidy = self._wishes.tidy
-        if tidy is None or self._wishes.observe:
+    def _maintaining(self) -> Iterator[None]:
+        """Run the maintenance of the outbox in its own thread; the end of the watch interrupts a run."""
+        tidy = self._options.tidy
+        if tidy is None or self._options.observe:
             yield
             return
-        thread = threading.Thread(target=self._tidy, args=(tidy,), name="tidy", daemon=True)
+        thread = threading.Thread(target=self._maintain, args=(tidy,), name="maintenance", daemon=True)
         thread.start()
         try:
             yield
@@ -162,25 +162,25 @@ class RunningWatch:
             self._stopped.set()
             thread.join(WAIT_SECONDS * 10)
 
-    def _tidy(self, tidy: Callable[[], object]) -> None:
+    def _maintain(self, tidy: Callable[[], object]) -> None:
         def unless_foreign() -> object:
-            if self._wishes.observe is None and (reason := self._not_ours()):
-                return f"left undone: {reason}"
+            if self._options.observe is None and (reason := self._not_ours()):
+                return f"skipped: {reason}"
             return tidy()
 
         scheduled.repeat(
             unless_foreign,
             "tidy",
-            every_seconds=self._wishes.tidy_seconds,
+            every_seconds=self._options.tidy_seconds,
             stopped=self._stopped.is_set,
             wait=self._wait,
             clock=time.time,
             report=self._report,
-            chores=self._chores,
+            runs=self._maintenance_runs,
         )
 
     def _not_ours(self) -> str:
-        """Say why the outbox is not ours to tidy; empty where it is a relay's or apply made the connector."""
+        """Return why the outbox is not maintained; empty if a relay publishes it or the connector is ours."""
         gate = MessageGate(self._definition)
         try:
             reason = gate.why_foreign()
@@ -191,7 +191,7 @@ class RunningWatch:
         with postgres.as_admin(self._definition, APPLICATION_NAME) as conn:
             return "" if publisher.standing(conn, self._definition) is Publisher.RELAY else reason
 
-    def _beat(self, interval_seconds: float) -> None:
+    def _tick(self, interval_seconds: float) -> None:
         gate = MessageGate(self._definition)
         try:
             self._tick_through(gate, interval_seconds)
@@ -208,14 +208,14 @@ class RunningWatch:
             clock=time.monotonic,
             report=self._report,
             ticks=self._ticks,
-            ticked=self._pulse.sent,
+            ticked=self._latency.sent,
             why_not=lambda: gate.why_not(
-                self._definition.heartbeat_prefix, only_ours=self._wishes.observe is None
+                self._definition.heartbeat_prefix, only_ours=self._options.observe is None
             ),
         )
 
     def _ticker_session(self) -> psycopg.Connection[TupleRow]:
-        """Connect for the ticker, which waits for a server; whether the place is refused the samples say."""
+        """Connect for the ticker, which retries on Unreachable; samples report what is Refused."""
         try:
             return postgres.as_admin(self._definition, TICKER_NAME)
         except Refused as error:
@@ -224,33 +224,34 @@ class RunningWatch:
     def _wait(self, seconds: float) -> None:
         self._stopped.wait(seconds)
 
-    def _tell(self, answer: Assessment) -> None:
-        if not self._wishes.on_change and not self._wishes.notify_url:
+    def _notify(self, answer: Assessment) -> None:
+        if not self._options.on_change and not self._options.notify_url:
             return
-        self._telling, notice = notify.decide(
-            self._telling, time.monotonic(), answer.verdict, repeat_seconds=self._wishes.repeat_seconds
+        self._notification, notice = notify.decide(
+            self._notification, time.monotonic(), answer.verdict, repeat_seconds=self._options.repeat_seconds
         )
         if notice is not None:
             threading.Thread(target=self._send, args=(notice, answer), name="notify").start()
 
     def _send(self, notice: Notice, answer: Assessment) -> None:
-        """Tell by every door; a door that is shut is reported and does not shut the other."""
+        """Notify through each channel; the failure of one is reported and does not affect the other."""
         status = document.status(answer.facts, answer.verdict)
         message = notify.text(notice, self._definition.pipeline)
-        doors: list[Callable[[], None]] = []
-        if self._wishes.on_change:
-            doors.append(lambda: notify.run_command(self._wishes.on_change, notify.document(notice, status)))
-        if self._wishes.notify_url:
-            doors.append(lambda: notify.post(self._wishes.notify_url, message))
-        for door in doors:
+        channels: list[Callable[[], None]] = []
+        if self._options.on_change:
+            content = notify.document(notice, status)
+            channels.append(lambda: notify.run_command(self._options.on_change, content))
+        if self._options.notify_url:
+            channels.append(lambda: notify.post(self._options.notify_url, message))
+        for send in channels:
             try:
-                door()
+                send()
             except OutboxError as error:
-                self._report(f"not told: {error}")
+                self._report(f"notification failed: {error}")
 
     def _save(self) -> None:
-        if self._wishes.history_file is not None:
+        if self._options.history_file is not None:
             try:
-                history.save(self._wishes.history_file, self.keeper.history)
+                history.save(self._options.history_file, self.state.history)
             except OSError as error:
                 self._report(f"the history cannot be kept: {error.strerror}")

@@ -1,4 +1,4 @@
-"""The long-running watch: sample, assess, remember, tell whoever listens. One thread samples."""
+"""The state of the long-running watch: take a sample, remember it, assess it. One thread samples."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class VerdictChange:
     verdict: Verdict
 
 
-class Keeper:
-    """Holds the last answer and the history. `step` belongs to one thread; the rest may be read by any."""
+class WatchState:
+    """Holds the last assessment, the history and the counts. One thread calls `step`; any thread may read."""
 
     def __init__(
         self,
@@ -51,7 +51,8 @@ class Keeper:
         """Take one sample and assess it."""
         began = self._clock()
         sample = self._take()
-        facts = facts_of(self._history, sample, self._thresholds)
+        past = remember(self._history, sample)
+        facts = facts_of(past, sample, self._thresholds)
         answer = Assessment(facts, verdict_of(facts))
         ended = self._clock()
         with self._lock:
@@ -59,7 +60,7 @@ class Keeper:
             if changed:
                 self._changes.append(VerdictChange(sample.at, answer.verdict))
             self._answer, self._answered_at = answer, ended
-            self._history = remember(self._history, sample)
+            self._history = past
             self._counts = replace(
                 self._counts,
                 samples=self._counts.samples + 1,
@@ -93,6 +94,6 @@ class Keeper:
             return self._counts
 
     def age(self) -> float:
-        """Say how old the last answer is, in seconds; infinite before the first."""
+        """Return how old the last answer is, in seconds; infinite before the first."""
         with self._lock:
             return self._clock() - self._answered_at

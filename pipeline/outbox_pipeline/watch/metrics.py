@@ -1,7 +1,7 @@
 """The last answer as Prometheus metrics. A scrape reads memory; it never asks a server anything.
 
 Every series that an alert rule uses is there from the first sample on and stays there: a metric that
-vanishes when a slot dies would resolve its own alarm.
+vanishes with a lost slot would resolve its own alert.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BOUNDS = ("earliest", "expected")
 
 @dataclass(frozen=True, slots=True)
 class WatchCounts:
-    """What the watch of a pipeline has done itself."""
+    """Counts of what the watch process itself has done."""
 
     pipeline: str = ""
     samples: int = 0
@@ -42,12 +42,12 @@ class WatchCounts:
 def exposition(answer: Assessment | None, counts: WatchCounts) -> bytes:
     """Write the metrics in Prometheus' text format."""
     registry = CollectorRegistry()
-    registry.register(_Answered(answer, counts))
+    registry.register(_AssessmentCollector(answer, counts))
     return generate_latest(registry)
 
 
-class _Answered(Collector):
-    """One answer, offered to a registry."""
+class _AssessmentCollector(Collector):
+    """Gives the metrics of one assessment to a Prometheus registry."""
 
     def __init__(self, answer: Assessment | None, counts: WatchCounts) -> None:
         self._answer, self._counts = answer, counts
@@ -60,7 +60,7 @@ class _Answered(Collector):
             yield from _slot(self._answer.facts)
             yield from _outbox(self._answer.facts)
             yield from _connector(self._answer.facts)
-            yield from _far_side(self._answer.facts)
+            yield from _kafka(self._answer.facts)
 
 
 Number: TypeAlias = float | None
@@ -68,7 +68,7 @@ PIPELINE = ("pipeline",)
 
 
 def _gauges(pipeline: str, *gauges: tuple[str, str, Number]) -> Iterator[Metric]:
-    """Give gauges of one series each; None gives none, for a number that has no meaning now."""
+    """Make gauges of one series each; a value of None is left out."""
     for name, text, value in gauges:
         if value is not None:
             family = GaugeMetricFamily(name, text, labels=PIPELINE)
@@ -82,8 +82,8 @@ def _watch(counts: WatchCounts) -> Iterator[Metric]:
         ("verdict_changes", "Changes of verdict.", counts.changes),
         ("ticks", "Ticks sent into the log.", counts.ticks),
         ("failed_ticks", "Ticks not sent.", counts.failed_ticks),
-        ("tidies", "Times the outbox was tidied.", counts.tidied),
-        ("failed_tidies", "Times tidying failed; the log says why.", counts.failed_tidies),
+        ("tidies", "Successful maintenance runs of the outbox.", counts.tidied),
+        ("failed_tidies", "Failed maintenance runs of the outbox; see the log.", counts.failed_tidies),
     ):
         family = CounterMetricFamily(f"outbox_watch_{name}", text, labels=PIPELINE)
         family.add_metric([counts.pipeline], count)
@@ -92,12 +92,12 @@ def _watch(counts: WatchCounts) -> Iterator[Metric]:
         counts.pipeline,
         (
             "outbox_watch_failed_tidies_in_a_row",
-            "Times tidying failed since it was last done.",
+            "Failed maintenance runs since the last success.",
             float(counts.failed_tidies_in_a_row),
         ),
         (
             "outbox_watch_last_tidy_timestamp_seconds",
-            "When the outbox was last tidied; 0: not yet.",
+            "When the last maintenance run succeeded; 0: none yet.",
             counts.tidied_at or 0.0,
         ),
         ("outbox_watch_sample_duration_seconds", "How long the last sample took.", counts.sample_seconds),
@@ -106,7 +106,7 @@ def _watch(counts: WatchCounts) -> Iterator[Metric]:
 
 def _verdict(answer: Assessment) -> Iterator[Metric]:
     pipeline, verdict = answer.facts.names.pipeline, answer.verdict
-    chosen = GaugeMetricFamily("outbox_verdict", "1 for what is the case.", labels=("pipeline", "key"))
+    chosen = GaugeMetricFamily("outbox_verdict", "1 for the current verdict.", labels=("pipeline", "key"))
     found = GaugeMetricFamily(
         "outbox_finding",
         "Severity of each finding: 0 absent or fine, 1 warning, 2 critical.",
@@ -125,7 +125,7 @@ def _verdict(answer: Assessment) -> Iterator[Metric]:
         ("outbox_last_sample_timestamp_seconds", "When the last sample was taken.", answer.facts.sample.at),
     )
     up = GaugeMetricFamily(
-        "outbox_source_up", "1 where a server could be looked at.", labels=("pipeline", "source")
+        "outbox_source_up", "1 if the server could be sampled.", labels=("pipeline", "source")
     )
     unseen = {source.source for source in verdict.unseen}
     for source in SOURCES:
@@ -136,11 +136,13 @@ def _verdict(answer: Assessment) -> Iterator[Metric]:
 def _time_left(facts: Facts) -> Iterator[Metric]:
     """While WAL piles up: seconds until each end; +Inf while none is in sight."""
     left = GaugeMetricFamily(
-        "outbox_time_left_seconds", "Until events are lost, as things stand.", labels=("pipeline", "bound")
+        "outbox_time_left_seconds",
+        "Time until events may be lost at the present rate.",
+        labels=("pipeline", "bound"),
     )
     reserve = GaugeMetricFamily(
         "outbox_reserve_seconds",
-        "Until each end without consumption.",
+        "Time until each end if consumption stopped now.",
         labels=("pipeline", "end", "bound"),
     )
     pipeline = facts.names.pipeline
@@ -165,13 +167,21 @@ def _slot(facts: Facts) -> Iterator[Metric]:
     yield from _gauges(
         pipeline,
         ("outbox_slot_present", "1 if the slot exists.", float(slot is not None)),
-        ("outbox_slot_lost", "1 if it can never be used again.", float(slot is not None and slot.lost)),
-        ("outbox_slot_active", "1 if a process holds it.", float(slot is not None and slot.active)),
+        ("outbox_slot_lost", "1 if the slot is invalidated.", float(slot is not None and slot.lost)),
+        ("outbox_slot_active", "1 if a process uses the slot.", float(slot is not None and slot.active)),
         ("outbox_slot_retained_bytes", "WAL the slot keeps.", facts.retained),
-        ("outbox_slot_unconfirmed_bytes", "WAL not confirmed yet.", facts.unconfirmed),
-        ("outbox_slot_safe_wal_bytes", "WAL until it may be lost.", kept.safe_wal_bytes if kept else None),
-        ("outbox_slot_standing_seconds", "Since the position moved.", facts.confirmed_still),
-        ("outbox_slot_catalog_xmin_age", "In transactions.", held.catalog_xmin_age if held else None),
+        ("outbox_slot_unconfirmed_bytes", "WAL that is not confirmed.", facts.unconfirmed),
+        (
+            "outbox_slot_safe_wal_bytes",
+            "safe_wal_size: WAL that may be written until the slot may be lost.",
+            kept.safe_wal_bytes if kept else None,
+        ),
+        ("outbox_slot_standing_seconds", "Time since confirmed_flush_lsn moved.", facts.confirmed_still),
+        (
+            "outbox_slot_catalog_xmin_age",
+            "Age of catalog_xmin in transactions.",
+            held.catalog_xmin_age if held else None,
+        ),
         ("outbox_slot_cap_bytes", "max_slot_wal_keep_size; -1: none.", -1.0 if cap is None else cap),
         ("outbox_wal_directory_bytes", "Size of pg_wal.", postgres.server.wal_dir_bytes),
     )
@@ -185,7 +195,9 @@ def _outbox(facts: Facts) -> Iterator[Metric]:
     outbox = postgres.outbox if postgres else None
     if outbox is None:
         return
-    rows = CounterMetricFamily("outbox_rows_inserted", "Rolled back ones included.", labels=PIPELINE)
+    rows = CounterMetricFamily(
+        "outbox_rows_inserted", "Rows inserted into the outbox, rolled back ones included.", labels=PIPELINE
+    )
     rows.add_metric([pipeline], outbox.inserted)
     yield rows
     yield from _gauges(
@@ -203,11 +215,15 @@ def _connector(facts: Facts) -> Iterator[Metric]:
     yield from _gauges(
         facts.names.pipeline,
         ("outbox_connector_running", "1 if connector and task are RUNNING.", running),
-        ("outbox_commit_to_kafka_seconds", "How long a tick takes.", facts.sample.canary_seconds),
+        (
+            "outbox_commit_to_kafka_seconds",
+            "Latency of the last tick from commit to Kafka.",
+            facts.sample.canary_seconds,
+        ),
     )
 
 
-def _far_side(facts: Facts) -> Iterator[Metric]:
+def _kafka(facts: Facts) -> Iterator[Metric]:
     pipeline, kafka = facts.names.pipeline, facts.kafka
     if kafka is None:
         return
@@ -220,11 +236,15 @@ def _far_side(facts: Facts) -> Iterator[Metric]:
     for topic, end in ends.items():
         records.add_metric([pipeline, topic], end)
     yield records
-    lag = GaugeMetricFamily("outbox_group_lag_records", "Records not read yet.", labels=("pipeline", "group"))
-    age = GaugeMetricFamily(
-        "outbox_group_lag_seconds", "Age of the oldest record not read yet.", labels=("pipeline", "group")
+    lag = GaugeMetricFamily(
+        "outbox_group_lag_records", "Records that the group has not read.", labels=("pipeline", "group")
     )
-    members = GaugeMetricFamily("outbox_group_members", "Running consumers.", labels=("pipeline", "group"))
+    age = GaugeMetricFamily(
+        "outbox_group_lag_seconds",
+        "Age of the oldest record that the group has not read.",
+        labels=("pipeline", "group"),
+    )
+    members = GaugeMetricFamily("outbox_group_members", "Members of the group.", labels=("pipeline", "group"))
     for group in facts.groups:
         lag.add_metric([pipeline, group.group.name], group.lag)
         members.add_metric([pipeline, group.group.name], group.group.members)

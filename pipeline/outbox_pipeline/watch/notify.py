@@ -1,4 +1,4 @@
-"""When a change of verdict is told to people: not every flicker, not again and again."""
+"""Decide when a change of verdict is notified, and send it: no flapping, no needless repetition."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from outbox_connectors.findings import Severity
 from outbox_pipeline.errors import Failed, UsageError
 from outbox_pipeline.watch.verdict import Verdict, VerdictKey
 
-SETTLE_SECONDS = 10.0  # a verdict must stand this long before it is told
-REPEAT_SECONDS = 4 * 3600.0  # what is still wrong is told again
+SETTLE_SECONDS = 10.0  # a verdict must last this long before it is notified
+REPEAT_SECONDS = 4 * 3600.0  # what is still wrong is notified again
 STORM_SECONDS = 60.0  # between two messages, unless it gets worse
 COMMAND_SECONDS = 30.0
 WEBHOOK_SECONDS = 10.0
@@ -24,18 +24,18 @@ WEBHOOK_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class NotificationState:
-    """What was told last, and what waits to be told."""
+    """The last notification, and the verdict that may be notified next."""
 
-    told: VerdictKey | None = None
+    notified: VerdictKey | None = None
     severity: Severity = Severity.OK
-    told_at: float = float("-inf")
+    notified_at: float = float("-inf")
     seen: VerdictKey | None = None
     seen_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to tell: the verdict now and the one told before."""
+    """A notification: the present verdict and the one notified before."""
 
     now: Verdict
     before: VerdictKey | None
@@ -43,37 +43,37 @@ class Notice:
 
 
 def decide(
-    telling: NotificationState, at: float, verdict: Verdict, *, repeat_seconds: float = REPEAT_SECONDS
+    state: NotificationState, at: float, verdict: Verdict, *, repeat_seconds: float = REPEAT_SECONDS
 ) -> tuple[NotificationState, Notice | None]:
-    """Decide whether to tell. Pure; call it with every verdict.
+    """Decide whether to notify. Pure; call it with every verdict.
 
-    A verdict is told once it has stood for SETTLE_SECONDS, a critical one at once. All that is fine
-    is one thing: healthy, idle and catching up do not alternate in people's messages. A flapping
-    verdict is told at most once in STORM_SECONDS, unless it gets worse.
+    A verdict is notified once it has lasted SETTLE_SECONDS, a critical one at once. All verdicts of severity
+    ok count as one: a change between healthy, idle and catching up is not notified. A flapping verdict
+    is notified at most once in STORM_SECONDS, unless it gets worse.
     """
-    key = _told_as(verdict)
-    if telling.seen is not key:
-        telling = replace(telling, seen=key, seen_at=at)
-    worse = _rank(verdict.severity) > _rank(telling.severity)
-    if key is telling.told and not worse:
+    key = _reported_key(verdict)
+    if state.seen is not key:
+        state = replace(state, seen=key, seen_at=at)
+    worse = _rank(verdict.severity) > _rank(state.severity)
+    if key is state.notified and not worse:
         wrong = verdict.severity is not Severity.OK
-        if wrong and at - telling.told_at >= repeat_seconds:
-            return _said(telling, at, verdict, key), Notice(verdict, telling.told, True)
-        return telling, None
-    if telling.told is None and verdict.severity is Severity.OK:
-        return _said(telling, float("-inf"), verdict, key), None  # all well at the start is no news
-    settled = at - telling.seen_at >= SETTLE_SECONDS
-    calm = at - telling.told_at >= STORM_SECONDS
+        if wrong and at - state.notified_at >= repeat_seconds:
+            return _notified(state, at, verdict, key), Notice(verdict, state.notified, True)
+        return state, None
+    if state.notified is None and verdict.severity is Severity.OK:
+        return _notified(state, float("-inf"), verdict, key), None  # a healthy start is not notified
+    settled = at - state.seen_at >= SETTLE_SECONDS
+    calm = at - state.notified_at >= STORM_SECONDS
     if (worse and verdict.severity is Severity.CRITICAL) or (settled and calm):
-        return _said(telling, at, verdict, key), Notice(verdict, telling.told, False)
-    return telling, None
+        return _notified(state, at, verdict, key), Notice(verdict, state.notified, False)
+    return state, None
 
 
-def _said(telling: NotificationState, at: float, verdict: Verdict, key: VerdictKey) -> NotificationState:
-    return replace(telling, told=key, severity=verdict.severity, told_at=at)
+def _notified(state: NotificationState, at: float, verdict: Verdict, key: VerdictKey) -> NotificationState:
+    return replace(state, notified=key, severity=verdict.severity, notified_at=at)
 
 
-def _told_as(verdict: Verdict) -> VerdictKey:
+def _reported_key(verdict: Verdict) -> VerdictKey:
     return VerdictKey.HEALTHY if verdict.severity is Severity.OK else verdict.key
 
 
@@ -82,7 +82,7 @@ def _rank(severity: Severity) -> int:
 
 
 def document(notice: Notice, status: Mapping[str, Any]) -> dict[str, Any]:
-    """Write what a command gets on its standard input."""
+    """Build the JSON document for the standard input of the --on-change command."""
     return {
         "event": "repeat" if notice.repeated else "change",
         "before": notice.before.value if notice.before else None,
@@ -91,7 +91,7 @@ def document(notice: Notice, status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def text(notice: Notice, pipeline: str) -> str:
-    """Write what people read, in one or two lines."""
+    """Write the notification for people, in one or two lines."""
     verdict = notice.now
     again = "still " if notice.repeated else ""
     first = f"[{verdict.severity.value}] pipeline {pipeline}: {again}{verdict.key.value}: {verdict.cause}"
@@ -112,8 +112,8 @@ def run_command(command: str, content: Mapping[str, Any]) -> None:
     except subprocess.TimeoutExpired as error:
         raise Failed(f"the command did not end within {COMMAND_SECONDS:g} s", where="--on-change") from error
     if done.returncode != 0:
-        said = " ".join(done.stderr.decode(errors="replace").split())[-200:]
-        raise Failed(f"the command exited with {done.returncode}: {said}", where="--on-change")
+        stderr = " ".join(done.stderr.decode(errors="replace").split())[-200:]
+        raise Failed(f"the command exited with {done.returncode}: {stderr}", where="--on-change")
 
 
 def check_webhook(url: str) -> str:
@@ -125,7 +125,7 @@ def check_webhook(url: str) -> str:
 
 
 def post(url: str, message: str) -> None:
-    """Post a message as Slack and its like understand it: `{"text": ...}`. Raises Failed."""
+    """Post a message in the format of Slack and compatible webhooks: `{"text": ...}`. Raises Failed."""
     body = json.dumps({"text": message}).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     host = urlsplit(url).hostname

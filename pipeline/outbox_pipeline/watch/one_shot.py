@@ -1,4 +1,4 @@
-"""The one-shot answer: look, wait as long as a rate needs, look again, remember for the next time."""
+"""The one-shot status: take two samples, assess the second, and keep the history for the next command."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from outbox_pipeline.watch.sampling import Sampler
 from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import Verdict
 
-FRESH_SECONDS = 60.0  # a point this young, left by the last command, spares the wait
+FRESH_SECONDS = 60.0  # with a point this young, left by the last command, one sample is enough
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What was seen and what it means."""
+    """The facts and the verdict on them."""
 
     facts: Facts
     verdict: Verdict
 
     @property
     def nothing_seen(self) -> bool:
-        """Whether every server that was asked stayed unseen."""
+        """Whether none of the sampled servers answered."""
         sample = self.facts.sample
         asked = [seen for seen in (sample.postgres, sample.connect, sample.kafka) if seen is not None]
         return bool(asked) and len(sample.unseen) == len(asked)
@@ -45,7 +45,7 @@ def look(
     """Take two samples `interval_seconds` apart and assess the second, with the past from the file.
 
     The first is left out where the file holds one that is young enough and that saw no more than
-    this one: what has just failed deserves a second look. A file that cannot be written is not an
+    this one: a failure is confirmed by a second sample. A file that cannot be written is not an
     error: the next answer then has a shorter past.
     """
     past = history.load(history_file) if history_file else History()
@@ -57,8 +57,9 @@ def look(
         past = history.remember(past, sample)
         sleep(interval_seconds)
         sample = sampler.take()
+    past = history.remember(past, sample)
     facts = facts_of(past, sample, thresholds)
     if history_file is not None:
         with suppress(OSError):
-            history.save(history_file, history.remember(past, sample))
+            history.save(history_file, past)
     return Assessment(facts, verdict_of(facts))

@@ -1,6 +1,6 @@
-"""One small page: the verdict on top, below it the road as a picture. Pure: an answer in, HTML out.
+"""One small page: the verdict on top, below it the pipeline as a picture. Pure: an assessment in, HTML out.
 
-No script is needed to read it and nothing is fetched from elsewhere. With scripts it renews itself
+No script is needed to read it and nothing is fetched from elsewhere. With scripts it updates itself
 in place; without, the browser reloads it.
 """
 
@@ -14,16 +14,16 @@ from outbox_connectors.findings import Severity
 from outbox_pipeline.watch.formatting import duration
 from outbox_pipeline.watch.long_running import VerdictChange
 from outbox_pipeline.watch.one_shot import Assessment
-from outbox_pipeline.watch.stages import Stage, stations
+from outbox_pipeline.watch.stages import Stage, stages_of
 from outbox_pipeline.watch.verdict import Verdict, VerdictKey
 
 REFRESH_SECONDS = 3
 WIDTH = 380
 BOX_HEIGHT = 74
 GAP = 30
-BESIDE = 8  # between topics or groups, which an event passes one of
+BESIDE = 8  # between topics or groups: an event passes only one of them
 
-# Where on the road a verdict points; the rest is about the whole.
+# The stage that a verdict marks in the picture; other verdicts mark none.
 _PLACES = {
     "table": {
         VerdictKey.TABLE_MISSING,
@@ -73,7 +73,7 @@ _STYLE = """
 body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.45 system-ui,sans-serif}
 main{max-width:1120px;margin:0 auto;padding:16px}
 @media(min-width:900px){.sides{display:grid;grid-template-columns:minmax(0,1fr) 440px;column-gap:32px;
-grid-template-rows:auto 1fr}.road{grid-column:2;grid-row:1/span 2}}
+grid-template-rows:auto 1fr}.pipeline{grid-column:2;grid-row:1/span 2}}
 h1{font-size:1rem;font-weight:600;color:var(--soft);margin:0 0 12px}
 .verdict{border-left:6px solid var(--tone);padding:4px 0 4px 14px;margin-bottom:16px;overflow-wrap:anywhere}
 .verdict strong{display:block;font-size:1.5rem;line-height:1.2;color:var(--tone)}
@@ -100,7 +100,7 @@ async function renew(){try{
  document.querySelector('main').innerHTML=await answer.text();
  document.title=document.querySelector('.verdict strong').textContent;
 }catch(error){var foot=document.querySelector('footer');
- if(foot)foot.textContent='The watch does not answer; this is the last picture it gave.';}
+ if(foot)foot.textContent='The watch does not answer; this is the last status it sent.';}
 setTimeout(renew,seconds*1000);}
 setTimeout(renew,seconds*1000);})();
 """
@@ -121,7 +121,7 @@ def page(answer: Assessment | None, changes: Sequence[VerdictChange]) -> str:
 
 
 def fragment(answer: Assessment | None, changes: Sequence[VerdictChange]) -> str:
-    """Write the part of the page that changes."""
+    """Write the part of the page that is updated."""
     if answer is None:
         return (
             '<div class="verdict warning"><strong>waiting</strong><p>No sample has been taken yet.</p></div>'
@@ -133,9 +133,9 @@ def fragment(answer: Assessment | None, changes: Sequence[VerdictChange]) -> str
     left.append(_list("Not seen", [f"{u.source}: {u.reason}" for u in verdict.unseen]))
     left.append(_list("Notes", list(verdict.notes)))
     left.append(_changes(changes))
-    road = picture(stations(facts), verdict)
+    pipeline = picture(stages_of(facts), verdict)
     parts.append(f'<div class="sides"><div>{left[0]}</div>')
-    parts.append(f'<div class="road">{road}</div><div>{"".join(left[1:])}</div></div>')
+    parts.append(f'<div class="pipeline">{pipeline}</div><div>{"".join(left[1:])}</div></div>')
     at = datetime.fromtimestamp(facts.sample.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
     links = '<a href="status.json">JSON</a> <a href="metrics">metrics</a>'
     parts.append(f"<footer>Seen at {at} UTC. {links}</footer>")
@@ -172,7 +172,7 @@ def _changes(changes: Sequence[VerdictChange]) -> str:
 
 
 def picture(found: Sequence[Stage], verdict: Verdict) -> str:
-    """Draw the stations from top to bottom, which fits a phone; the width follows the page."""
+    """Draw the stages from top to bottom, which fits a phone; the width follows the page."""
     marked = {kind: verdict.severity for kind, keys in _PLACES.items() if verdict.key in keys}
     for outranked in verdict.findings:
         for kind, keys in _PLACES.items():
@@ -180,32 +180,32 @@ def picture(found: Sequence[Stage], verdict: Verdict) -> str:
                 marked.setdefault(kind, outranked.severity)
     shapes = []
     y = 4
-    for place, station in enumerate(found):
-        tone = marked.get(station.kind, Severity.OK if station.state != "not seen" else None)
-        if place and found[place - 1].kind == station.kind:
+    for place, stage in enumerate(found):
+        tone = marked.get(stage.kind, Severity.OK if stage.state != "not seen" else None)
+        if place and found[place - 1].kind == stage.kind:
             y += BESIDE
         elif place:
             shapes.append(_arrow(WIDTH / 2, y + 2, y + GAP - 2))
             y += GAP
-        shapes.append(_box(station, y, tone))
+        shapes.append(_box(stage, y, tone))
         y += BOX_HEIGHT
     label = ", then ".join(f"{s.kind} {s.name} {s.state}".strip() for s in found)
     return (
         f'<svg viewBox="0 0 {WIDTH} {y + 4}" role="img" '
-        f'aria-label="The road: {escape(label, quote=True)}">'
+        f'aria-label="Pipeline: {escape(label, quote=True)}">'
         f"{''.join(shapes)}</svg>"
     )
 
 
-def _box(station: Stage, y: int, tone: Severity | None) -> str:
-    name = f"{station.kind} {station.name}"
+def _box(stage: Stage, y: int, tone: Severity | None) -> str:
+    name = f"{stage.kind} {stage.name}"
     return (
-        f"<g><title>{escape(name)}: {escape(station.state)} {escape(station.numbers)}</title>"
+        f"<g><title>{escape(name)}: {escape(stage.state)} {escape(stage.numbers)}</title>"
         f'<rect class="{tone.value if tone else ""}" x="4" y="{y}" '
         f'width="{WIDTH - 8}" height="{BOX_HEIGHT}" rx="8"/>'
         f'<text x="18" y="{y + 24}" class="name">{escape(_cut(name, 40))}</text>'
-        f'<text x="18" y="{y + 44}">{escape(_cut(station.state or "there", 42))}</text>'
-        f'<text class="soft" x="18" y="{y + 63}">{escape(_cut(station.numbers, 54))}</text></g>'
+        f'<text x="18" y="{y + 44}">{escape(_cut(stage.state or "there", 42))}</text>'
+        f'<text class="soft" x="18" y="{y + 63}">{escape(_cut(stage.numbers, 54))}</text></g>'
     )
 
 

@@ -1,4 +1,4 @@
-"""What the servers said at one moment. Values only: sources fill them, rules read them.
+"""The state of the servers at one moment. Values only: sources fill them, rules read them.
 
 Positions in the WAL are integers (bytes since the start of the log), times are seconds. None
 always means "not known" or "does not apply"; the field's comment says which.
@@ -14,7 +14,7 @@ from outbox_pipeline.watch.verdict import Unseen
 
 @dataclass(frozen=True, slots=True)
 class WatchedNames:
-    """Which of the many things on the servers are this pipeline's."""
+    """The names of the objects on the servers that belong to this pipeline."""
 
     pipeline: str
     database: str
@@ -144,7 +144,7 @@ class Holder:
 
     @property
     def title(self) -> str:
-        """Name it so that an operator finds it."""
+        """Describe it so that an operator can find it."""
         name = f"prepared transaction {self.gid!r}" if self.kind == "prepared" else f"backend {self.pid}"
         details = [f"database {self.database}"] if self.database else []
         details += [f"user {self.user}"] if self.user else []
@@ -180,7 +180,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class PostgresSample:
-    """Everything PostgreSQL said, from one statement (so from one moment)."""
+    """The state of PostgreSQL, from one statement (so from one moment)."""
 
     server: ServerSample
     slots: tuple[Slot, ...]
@@ -203,7 +203,7 @@ class TaskSample:
 
 @dataclass(frozen=True, slots=True)
 class ConnectSample:
-    """What Kafka Connect says about the connector. `state` None: it knows no such connector."""
+    """The state of the connector in Kafka Connect. `state` None: there is no such connector."""
 
     state: str | None
     worker: str = ""
@@ -244,7 +244,7 @@ class KafkaSample:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look at everything. `at` is the watching machine's wall clock, in seconds. None: not asked."""
+    """The state of all servers. `at` is the wall clock of the sampler, in seconds. None: not asked."""
 
     at: float
     names: WatchedNames
@@ -253,10 +253,14 @@ class Sample:
     kafka: KafkaSample | Unseen | None = None
     disk_free_bytes: int | None = None  # None: unknown
     canary_seconds: float | None = None  # commit to Kafka, measured by the ticker; None: not measured
-    no_tick: str | None = None  # why ticks would do harm; empty: they would not; None: not known or wanted
-    foreign: str | None = None  # by what the connector is not made by apply; empty: it is; None: not known
+    no_tick: str | None = (
+        None  # why no tick may be sent; empty: ticks may be sent; None: not known or not wanted
+    )
+    foreign: str | None = (
+        None  # why the connector is not one that apply made; empty: it is one; None: not known
+    )
 
     @property
     def unseen(self) -> tuple[Unseen, ...]:
-        """The sources that could not be looked at."""
+        """The sources that could not be sampled."""
         return tuple(s for s in (self.postgres, self.connect, self.kafka) if isinstance(s, Unseen))

@@ -16,7 +16,8 @@ from psycopg.rows import TupleRow
 
 from outbox_connectors import ownership
 from outbox_connectors.definition import Definition
-from outbox_connectors.errors import OutboxError, Refused
+from outbox_connectors.errors import AccessDenied, LoginFailed, OutboxError, Refused
+from outbox_pipeline.connect.transport import NotKafkaConnect
 from outbox_pipeline.servers import postgres, slots
 from outbox_pipeline.watch.sample import ConnectSample, KafkaSample, PostgresSample, Sample, WatchedNames
 from outbox_pipeline.watch.sources.connect import ConnectSource
@@ -27,12 +28,13 @@ from outbox_pipeline.watch.verdict import Unseen
 LONGEST_SECONDS = 10.0  # for a whole sample; a source that takes longer is unseen
 APPLICATION_NAME = "outboxctl watch sample"
 TICKER_NAME = slots.TICKER_APPLICATION
+ANSWERED = (LoginFailed, AccessDenied, NotKafkaConnect)  # an answer, but not one that a sample is made of
 
 Seen = TypeVar("Seen", covariant=True)
 
 
 class SampleSource(Protocol[Seen]):
-    """A server that can be looked at."""
+    """A server that samples are taken from."""
 
     def look(self) -> Seen: ...
 
@@ -40,7 +42,7 @@ class SampleSource(Protocol[Seen]):
 
 
 def names_of(definition: Definition) -> WatchedNames:
-    """Say which things on the servers belong to this pipeline."""
+    """Take the names that belong to this pipeline from the definition."""
     return WatchedNames(
         pipeline=definition.pipeline,
         database=definition.postgres.connector.database,
@@ -61,7 +63,7 @@ def _kafka_source(definition: Definition, names: WatchedNames) -> KafkaSource:
 
 
 def free_bytes(free_from: str) -> int | None:
-    """Say how much disk is free for WAL: of a path, or a size that was given. None: unknown."""
+    """Return how much disk is free for WAL: of a path, or a size that was given. None: unknown."""
     if free_from.isdecimal():
         return int(free_from)
     if free_from in ("", "unknown"):
@@ -101,7 +103,7 @@ class Sampler:
 
     @classmethod
     def of(cls, definition: Definition, *, only_postgres: bool = False) -> Self:
-        """Make a sampler of everything a definition names. Connects when the first sample is taken."""
+        """Make a sampler for the servers of a definition. Connects when the first sample is taken."""
         names = names_of(definition)
 
         def connect() -> psycopg.Connection[TupleRow]:
@@ -119,9 +121,9 @@ class Sampler:
         )
 
     def take(self, canary_seconds: float | None = None) -> Sample:
-        """Look at everything, side by side.
+        """Sample all servers in parallel.
 
-        Raises Refused where PostgreSQL is reached through a pooler at first; later it is unseen.
+        Raises Refused if the first connection to PostgreSQL goes through a pooler; later that is Unseen.
         """
         at = self._clock()
         deadline = time.monotonic() + LONGEST_SECONDS
@@ -165,7 +167,7 @@ class Sampler:
         return ownership.why_foreign(self._definition, connect.config)
 
     def _ask(self, name: str, source: SampleSource[object] | None) -> Future[object] | None:
-        """Start looking, unless the last look at this source still waits: then that one is waited for."""
+        """Start a sample of one source; one that is still running is waited for instead."""
         if source is None:
             return None
         running = self._running.get(name)
@@ -200,7 +202,7 @@ def _seen(
     *,
     may_refuse: bool = False,
 ) -> Kind | Unseen | None:
-    """Wait for a look and turn a failure into what could not be seen and why; Refused passes if it may."""
+    """Wait for a sample; a failure becomes Unseen with the reason. Refused is raised if `may_refuse`."""
     if asked is None:
         return None
     try:
@@ -211,16 +213,8 @@ def _seen(
         if may_refuse and isinstance(error, Refused):
             raise
         place = f"{error.where}: " if error.where else ""
-        return Unseen(name, f"{place}{error.problem}", error.remedy, refused=_refused(error.problem))
+        return Unseen(name, f"{place}{error.problem}", error.remedy, refused=isinstance(error, ANSWERED))
     except KafkaException as error:
         return Unseen(name, f"Kafka: {error.args[0].str()}", "check that the brokers run")
     assert isinstance(found, kind)
     return found
-
-
-_REFUSALS = ("refuses us", "password", "authentication", "not with JSON", "under this path", "permission")
-
-
-def _refused(problem: str) -> bool:
-    """Tell whether a server answered that we may not, rather than not at all."""
-    return any(word in problem for word in _REFUSALS)

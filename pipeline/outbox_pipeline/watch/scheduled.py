@@ -1,4 +1,4 @@
-"""Work that the watch does on a schedule beside watching. It may fail; the watch goes on."""
+"""Run a job of the watch on a schedule, for example maintenance. It may fail; the watch goes on."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 from outbox_pipeline.errors import OutboxError
 
-FIRST_SECONDS = 60.0  # a watch that only looks in has nothing to do
+FIRST_SECONDS = 60.0  # a watch that ends within this time runs no job
 
 
 @dataclass(slots=True)
 class ScheduledRuns:
-    """What was done so far. One thread writes it; a reader may see one number before another."""
+    """Counts of a job's runs. One thread writes them; a reader may see one updated before another."""
 
     done: int = 0
     failed: int = 0
-    failed_in_a_row: int = 0  # since it was last done
+    failed_in_a_row: int = 0  # since the last success
     last_done_at: float | None = None  # epoch seconds
 
 
 def repeat(
-    chore: Callable[[], object],
+    job: Callable[[], object],
     name: str,
     *,
     every_seconds: float,
@@ -29,27 +29,27 @@ def repeat(
     wait: Callable[[float], None],
     clock: Callable[[], float],
     report: Callable[[str], None],
-    chores: ScheduledRuns,
+    runs: ScheduledRuns,
 ) -> None:
-    """Do a chore each `every_seconds` until `stopped()`, the first time soon.
+    """Run a job each `every_seconds` until `stopped()`, the first time within FIRST_SECONDS.
 
-    A failure, whatever it is, is reported in one line and counted, and the chore tried again at its
-    next time. What it gives back is reported if it says anything. `wait` should return early when a
+    A failure, whatever it is, is reported in one line and counted, and the job runs again at its
+    next time. Its result is reported unless it is empty. `wait` should return early when a
     stop is asked for.
     """
     wait(min(every_seconds, FIRST_SECONDS))
     while not stopped():
         try:
-            said = str(chore())
-        except Exception as error:  # the watch must outlive whatever goes wrong beside it
-            chores.failed += 1
-            chores.failed_in_a_row += 1
+            said = str(job())
+        except Exception as error:  # the watch must survive any failure of the job
+            runs.failed += 1
+            runs.failed_in_a_row += 1
             kind = "" if isinstance(error, OutboxError) else f"{type(error).__name__}: "
             report(f"{name} failed: {kind}{' '.join(str(error).split())}")
         else:
-            chores.done += 1
-            chores.failed_in_a_row = 0
-            chores.last_done_at = clock()
+            runs.done += 1
+            runs.failed_in_a_row = 0
+            runs.last_done_at = clock()
             if said:
                 report(f"{name}: {said}")
         wait(every_seconds)

@@ -1,4 +1,4 @@
-"""Show the last answer over HTTP: metrics, health, JSON and a page. Nothing here asks a server anything."""
+"""Serve the last assessment over HTTP: metrics, health, JSON and a page. A request samples no server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Self
 from outbox_connectors.http_port import REQUEST_SECONDS, HttpPort
 from outbox_pipeline.errors import Failed, UsageError
 from outbox_pipeline.watch import document, metrics, page
-from outbox_pipeline.watch.long_running import Keeper
+from outbox_pipeline.watch.long_running import WatchState
 from outbox_pipeline.watch.metrics import WatchCounts
 
 JSON = "application/json"
@@ -25,7 +25,7 @@ PLAIN = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a path answers."""
+    """The response to a request."""
 
     status: HTTPStatus
     kind: str
@@ -34,20 +34,20 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class StatusPages:
-    """The paths. `stale_seconds`: an answer older than this means that the watch is stuck."""
+    """The paths that are served. `stale_seconds`: an older assessment means that the watch is stuck."""
 
-    keeper: Keeper
+    state: WatchState
     counts: Callable[[], WatchCounts]
     stale_seconds: float
 
     def reply(self, path: str) -> Reply:
-        """Answer a path."""
-        answer = self.keeper.answer
+        """Build the response for a path."""
+        answer = self.state.answer
         match path.split("?")[0]:
             case "/metrics":
                 return Reply(HTTPStatus.OK, METRICS, metrics.exposition(answer, self.counts()))
             case "/healthz":
-                return self._health(answer is None or self.keeper.age() <= self.stale_seconds, "sampling")
+                return self._health(answer is None or self.state.age() <= self.stale_seconds, "sampling")
             case "/readyz":
                 return self._health(answer is not None and not answer.nothing_seen, "ready")
             case "/status.json" if answer is not None:
@@ -56,9 +56,9 @@ class StatusPages:
             case "/status.json":
                 return Reply(HTTPStatus.SERVICE_UNAVAILABLE, JSON, _json({"verdict": None}))
             case "/":
-                return Reply(HTTPStatus.OK, HTML, page.page(answer, self.keeper.changes).encode())
+                return Reply(HTTPStatus.OK, HTML, page.page(answer, self.state.changes).encode())
             case "/fragment":
-                return Reply(HTTPStatus.OK, HTML, page.fragment(answer, self.keeper.changes).encode())
+                return Reply(HTTPStatus.OK, HTML, page.fragment(answer, self.state.changes).encode())
         return Reply(HTTPStatus.NOT_FOUND, PLAIN, b"try / /metrics /healthz /readyz /status.json\n")
 
     def _health(self, good: bool, word: str) -> Reply:
@@ -79,7 +79,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 class StatusServer:
-    """Answers in threads of its own while it is open."""
+    """An HTTP server with its own threads; it serves while it is open."""
 
     def __init__(self, site: StatusPages, host: str, port: int) -> None:
         try:
@@ -134,6 +134,6 @@ def _handler(site: StatusPages) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(reply.body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Keep quiet: scrapes are no news."""
+            """Log nothing: scrapes are frequent."""
 
     return Handler

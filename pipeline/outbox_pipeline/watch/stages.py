@@ -1,4 +1,4 @@
-"""The road an event takes as a tree of text: table, slot, connector, topics, groups."""
+"""The stages that an event passes, drawn as a tree of text: table, slot, connector, topics, groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HARD_SPACE = "\xa0"  # where a line is not broken
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One station of the road: what it is, its name, its state, and its numbers."""
+    """One stage of the pipeline: its kind, name, state and numbers."""
 
     depth: int
     kind: str
@@ -26,15 +26,15 @@ class Stage:
     numbers: str
 
 
-def stations(facts: Facts) -> list[Stage]:
-    """List the stations in the order in which an event passes them."""
+def stages_of(facts: Facts) -> list[Stage]:
+    """List the stages in the order in which an event passes them."""
     return [_table(facts), _slot(facts), _connector(facts), *_topics(facts), *_groups(facts)]
 
 
 def tree(facts: Facts) -> list[Stage]:
-    """List the stations as a tree: a group comes below each topic it reads, with its lag there.
+    """List the stages as a tree: a group comes below each topic it reads, with its lag there.
 
-    A group that has read nothing yet stands beside the topics, since it may come to read any.
+    A group that has read nothing yet comes after the topics, at their level, since it may read any of them.
     """
     groups = _groups(facts)
     found = [_table(facts), _slot(facts), _connector(facts)]
@@ -48,16 +48,16 @@ def tree(facts: Facts) -> list[Stage]:
 
 
 def lines(facts: Facts, width: int | None = None) -> list[str]:
-    """Draw the road, aligned in columns; where that is wider than `width`, a line for each thing said."""
+    """Draw the stages, aligned in columns; where that is wider than `width`, over several lines each."""
     found = tree(facts)
     labels = [
         f"{_branch(found, place)}{found[place].kind} {found[place].name}" for place in range(len(found))
     ]
     names = max(len(label) for label in labels)
-    states = max(len(station.state) for station in found)
+    states = max(len(stage.state) for stage in found)
     drawn = [
-        f"{label.ljust(names)}  {station.state.ljust(states)}  {station.numbers}".rstrip()
-        for label, station in zip(labels, found, strict=True)
+        f"{label.ljust(names)}  {stage.state.ljust(states)}  {stage.numbers}".rstrip()
+        for label, stage in zip(labels, found, strict=True)
     ]
     if width is None or max(map(len, drawn)) <= width:
         return drawn
@@ -65,7 +65,7 @@ def lines(facts: Facts, width: int | None = None) -> list[str]:
 
 
 def _branch(found: list[Stage], place: int) -> str:
-    """Draw the branches in front of a station's name."""
+    """Draw the branches in front of a stage's name."""
     depth = found[place].depth
     if depth == 0:
         return ""
@@ -74,7 +74,7 @@ def _branch(found: list[Stage], place: int) -> str:
 
 
 def _goes_on(found: list[Stage], place: int, level: int) -> bool:
-    """Whether a later station hangs on the same branch of this level."""
+    """Whether a later stage belongs to the same branch at this level."""
     for later in found[place + 1 :]:
         if later.depth <= level:
             return later.depth == level
@@ -82,13 +82,13 @@ def _goes_on(found: list[Stage], place: int, level: int) -> bool:
 
 
 def _narrow(found: list[Stage], place: int, label: str, width: int) -> Iterator[str]:
-    """Draw a station over several lines: its name, and indented below it what it says."""
-    station = found[place]
+    """Draw a stage over several lines: its name, and indented below it state and numbers."""
+    stage = found[place]
     yield label if len(label) <= width else f"{label[: width // 2]}…{label[len(label) - (width - 1) // 2 :]}"
-    below = place + 1 < len(found) and found[place + 1].depth > station.depth
-    stem = "".join("│ " if _goes_on(found, place, level) else "  " for level in range(1, station.depth + 1))
+    below = place + 1 < len(found) and found[place + 1].depth > stage.depth
+    stem = "".join("│ " if _goes_on(found, place, level) else "  " for level in range(1, stage.depth + 1))
     stem += "│ " if below else "  "
-    said = ", ".join(part for part in (station.state, station.numbers) if part)
+    said = ", ".join(part for part in (stage.state, stage.numbers) if part)
     room = width - len(stem) - 1
     whole = [part.replace(" ", HARD_SPACE) if len(part) <= room else part for part in said.split(", ")]
     for line in textwrap.wrap(", ".join(whole), width, initial_indent=stem, subsequent_indent=stem):

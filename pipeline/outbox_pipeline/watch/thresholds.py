@@ -1,4 +1,4 @@
-"""When a number becomes a finding. Defaults are chosen so that a healthy pipeline is silent."""
+"""The limits at which a number becomes a finding. With the defaults a healthy pipeline has no finding."""
 
 from __future__ import annotations
 

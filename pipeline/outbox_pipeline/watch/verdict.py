@@ -1,4 +1,4 @@
-"""What the watch can say: one key, one severity, one cause, one next step."""
+"""The result of an assessment: a key, a severity, a cause and a next step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class VerdictKey(StrEnum):
     SLOT_MISSING = "slot_missing"
     SLOT_FOREIGN = "slot_foreign"
     RESCUE_WINDOW = "rescue_window"
-    # what the slot is fed with
+    # table and publication
     PUBLICATION_MISSING = "publication_missing"
     TABLE_MISSING = "table_missing"
     TABLE_NOT_PUBLISHED = "table_not_published"
@@ -30,7 +30,7 @@ class VerdictKey(StrEnum):
     OFFSET_AHEAD_OF_SLOT = "offset_ahead_of_slot"
     OFFSET_BEHIND_SLOT = "offset_behind_slot"
     OFFSET_UNREADABLE = "offset_unreadable"
-    # who consumes the slot
+    # the consumer of the slot
     SLOT_TAKEN = "slot_taken"
     MESSAGE_TOO_LARGE = "message_too_large"
     TASK_FAILED = "task_failed"
@@ -52,7 +52,7 @@ class VerdictKey(StrEnum):
     UNEXPLAINED_WAL = "unexplained_wal"
     WAL_UNBOUNDED = "wal_unbounded"
     SLOTS_NEARLY_FULL = "slots_nearly_full"
-    # the far side
+    # consumer groups
     GROUP_STOPPED = "group_stopped"
     GROUP_LAGGING = "group_lagging"
     # nothing to do
@@ -63,7 +63,7 @@ class VerdictKey(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatchFinding:
-    """One thing that is the case, in words that need no manual.
+    """One finding, in words that need no manual.
 
     `cause` is a sentence with the names and numbers in it; `next_step` is a command that can be
     pasted, or empty where nothing needs doing.
@@ -77,7 +77,7 @@ class WatchFinding:
 
 
 class End(StrEnum):
-    """The two ways in which retained WAL ends badly."""
+    """The two ways in which retained WAL can end: the slot is invalidated, or the disk is full."""
 
     INVALIDATION = "invalidation"
     DISK = "disk"
@@ -85,7 +85,7 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SecondsLeft:
-    """How long until an end: a range, and how much history it speaks from.
+    """How long until an end: a range, and how much history it is computed from.
 
     `earliest` assumes the busiest hours, `expected` the mean of the day. None stands for "not
     coming": no WAL is written, or the consumer drains faster than WAL grows.
@@ -99,17 +99,17 @@ class SecondsLeft:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A source that could not be looked at, and why."""
+    """A source that could not be sampled, and why."""
 
     source: str
     reason: str
     remedy: str = ""
-    refused: bool = False  # it answered, but we may not; otherwise it did not answer
+    refused: bool = False  # it answered, and rejected us or is another service; otherwise it did not answer
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer: the finding that explains the others, those others, and what could not be seen."""
+    """The verdict: the finding that explains the others, those others, and what could not be seen."""
 
     key: VerdictKey
     severity: Severity

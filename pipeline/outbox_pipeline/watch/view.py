@@ -1,4 +1,4 @@
-"""The watch in a terminal: the answer first, the road, two curves, what changed. Pure: data in, text out."""
+"""The watch on a terminal: verdict, stages, two curves, recent changes. Pure: data in, text out."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def log_line(change: VerdictChange) -> str:
     return f"{at} {verdict.severity.value} {verdict.key.value}: {verdict.cause}{step}"
 
 
-def pulse_line(answer: Assessment) -> str:
-    """Write a sign of life as one line of a log."""
+def status_line(answer: Assessment) -> str:
+    """Write the present status as one line of a log."""
     facts = answer.facts
     at = datetime.fromtimestamp(facts.sample.at).astimezone().isoformat(timespec="seconds")
     parts = [f"{size(facts.unconfirmed)} unconfirmed"] if facts.unconfirmed is not None else []

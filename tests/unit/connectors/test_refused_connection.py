@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from outbox_connectors.errors import AccessDenied, ExitCode, LoginFailed, Unreachable
 from outbox_connectors.refused_connection import unreachable
 
 
@@ -35,3 +36,20 @@ def test_a_host_that_nobody_knows_is_named_by_its_place(host: str) -> None:
         "PostgreSQL at db.invalid:5432: the host's name cannot be resolved: Name or service not known; "
         "check the host (postgres.admin, PGHOST)"
     )
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ('FATAL:  password authentication failed for user "x"', LoginFailed),
+        ("fe_sendauth: no password supplied", LoginFailed),
+        ('FATAL:  permission denied for database "x"', AccessDenied),
+        ("connection refused", Unreachable),
+    ],
+)
+def test_a_server_that_rejects_us_is_told_from_one_that_does_not_answer(
+    message: str, kind: type[Unreachable]
+) -> None:
+    error = unreachable(message, "PostgreSQL", dsn="", database="")
+    assert type(error) is kind
+    assert error.exit_code is ExitCode.UNREACHABLE

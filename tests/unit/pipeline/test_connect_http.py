@@ -18,7 +18,16 @@ import pytest
 
 from outbox_connectors.definition import Connect, ConnectAuth, Secret
 from outbox_pipeline.connect.client import ConnectClient
-from outbox_pipeline.errors import DefinitionError, Failed, OutboxError, Unreachable
+from outbox_pipeline.connect.transport import NotKafkaConnect
+from outbox_pipeline.errors import (
+    AccessDenied,
+    DefinitionError,
+    ExitCode,
+    Failed,
+    LoginFailed,
+    OutboxError,
+    Unreachable,
+)
 
 Scripted = tuple[int, str, str]  # status, content type, body
 WORKER: Scripted = (200, "application/json", json.dumps({"version": "4.3.1", "kafka_cluster_id": "k"}))
@@ -160,21 +169,21 @@ def test_a_worker_that_cannot_reach_its_leader_says_so(serve: Serve) -> None:
 @pytest.mark.parametrize("status", [200, 404, 502])
 def test_a_page_is_not_kafka_connect(serve: Serve, status: int) -> None:
     error = failure(serve((status, "text/html; charset=utf-8", "<html>\nnginx</html>")).url + "/prefix")
-    assert isinstance(error, Unreachable)
+    assert isinstance(error, NotKafkaConnect)
     assert error.problem == f"answers GET / with {status} and text/html, not with JSON"
     assert "path prefix" in error.remedy
 
 
 def test_bare_json_is_not_kafka_connect(serve: Serve) -> None:
     error = failure(serve((200, "application/json", "null")).url)
-    assert isinstance(error, Unreachable)
+    assert isinstance(error, NotKafkaConnect)
     assert "something else listens there" in error.remedy
 
 
 def test_a_wrong_path_prefix_is_told_apart_from_an_absent_connector(serve: Serve) -> None:
     body = json.dumps({"error_code": 404, "message": "HTTP 404 Not Found"})
     error = failure(serve((404, "application/json", body)).url + "/wrong")
-    assert isinstance(error, Unreachable)
+    assert isinstance(error, NotKafkaConnect)
     assert "no Kafka Connect under this path" in error.problem
 
 
@@ -185,11 +194,14 @@ def test_a_path_prefix_stands_before_every_path(serve: Serve) -> None:
     assert script.requests[0][1] == "/kafka/connect/"
 
 
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_refusal_points_at_the_credentials_and_shows_none(serve: Serve, status: int) -> None:
+@pytest.mark.parametrize(("status", "kind"), [(401, LoginFailed), (403, AccessDenied)])
+def test_a_refusal_points_at_the_credentials_and_shows_none(
+    serve: Serve, status: int, kind: type[Unreachable]
+) -> None:
     url = serve((status, "text/html", "no")).url.replace("http://", "http://ann:hunter2@")
     error = failure(url)
-    assert isinstance(error, Unreachable)
+    assert type(error) is kind
+    assert error.exit_code is ExitCode.UNREACHABLE
     assert f"refuses us ({status})" in error.problem
     assert "hunter2" not in str(error)
     assert "ann" not in str(error)

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from outbox_connectors.errors import AccessDenied, LoginFailed, Unreachable
 from outbox_connectors.findings import Severity
+from outbox_pipeline.connect.transport import NotKafkaConnect
 from outbox_pipeline.watch import history
 from outbox_pipeline.watch.one_shot import look
-from outbox_pipeline.watch.sample import Sample
+from outbox_pipeline.watch.sample import KafkaSample, Sample
 from outbox_pipeline.watch.sampling import Sampler
 from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import VerdictKey
@@ -70,6 +72,34 @@ def test_a_watch_that_looks_once_an_hour_says_at_once_what_it_does_not_find() ->
 def test_a_refusal_is_an_answer_and_needs_no_second_look() -> None:
     refused = replace(later(HEALTHY, 2), kafka=replace(KAFKA_GONE, refused=True))
     assert verdict(HEALTHY, refused).key is VerdictKey.KAFKA_UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("error", "refused"),
+    [
+        (LoginFailed("Kafka does not answer: SASL authentication error"), True),
+        (AccessDenied("Topic authorization failed"), True),
+        (NotKafkaConnect("answers GET / with 200 and text/html, not with JSON"), True),
+        (Unreachable("the password file's disk has no permission to answer"), False),  # words decide nothing
+    ],
+)
+def test_the_class_of_an_error_says_whether_the_server_answered(error: Unreachable, refused: bool) -> None:
+    with Sampler(NAMES, None, None, _Failing(error)) as sampler:
+        (unseen,) = sampler.take().unseen
+    assert unseen.refused is refused
+
+
+class _Failing:
+    """A source of samples that always raises the same error."""
+
+    def __init__(self, error: Unreachable) -> None:
+        self._error = error
+
+    def look(self) -> KafkaSample:
+        raise self._error
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 class _Samples(Sampler):

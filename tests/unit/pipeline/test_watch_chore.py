@@ -14,7 +14,7 @@ def done(
     """Let each outcome happen at one time, then stop."""
     said: list[str] = []
     waits: list[float] = []
-    chores, left = ScheduledRuns(), list(outcomes)
+    runs, left = ScheduledRuns(), list(outcomes)
     repeat(
         lambda: left.pop(0)(),
         "tidy",
@@ -23,9 +23,9 @@ def done(
         wait=waits.append,
         clock=lambda: 1000.0,
         report=said.append,
-        chores=chores,
+        runs=runs,
     )
-    return chores, said, waits
+    return runs, said, waits
 
 
 def _refuse() -> object:
@@ -37,8 +37,8 @@ def _break() -> object:
 
 
 def test_it_is_done_soon_and_then_on_schedule() -> None:
-    chores, said, waits = done(lambda: "3 rows", lambda: "")
-    assert (chores.done, chores.failed, chores.last_done_at) == (2, 0, 1000.0)
+    runs, said, waits = done(lambda: "3 rows", lambda: "")
+    assert (runs.done, runs.failed, runs.last_done_at) == (2, 0, 1000.0)
     assert said == ["tidy: 3 rows"]
     assert waits == [FIRST_SECONDS, 3600.0, 3600.0]
 
@@ -48,8 +48,8 @@ def test_a_short_interval_is_not_waited_for_longer_at_first() -> None:
 
 
 def test_a_failure_of_any_kind_is_a_line_and_a_number_and_the_next_time_comes() -> None:
-    chores, said, _ = done(_refuse, _break, lambda: "")
-    assert (chores.done, chores.failed) == (1, 2)
+    runs, said, _ = done(_refuse, _break, lambda: "")
+    assert (runs.done, runs.failed) == (1, 2)
     assert said == [
         "tidy failed: table outbox: no right; grant it",
         "tidy failed: ZeroDivisionError: a bug of ours",

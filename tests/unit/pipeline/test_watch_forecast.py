@@ -18,7 +18,7 @@ from outbox_pipeline.watch.forecast import (
     forecasts,
     rates_of,
 )
-from outbox_pipeline.watch.history import BUCKET_SECONDS, DAY_SECONDS, Bucket, Point
+from outbox_pipeline.watch.history import BUCKET_SECONDS, DAY_SECONDS, Bucket, Point, remember
 from outbox_pipeline.watch.sample import Slot
 from outbox_pipeline.watch.thresholds import Thresholds
 from outbox_pipeline.watch.verdict import End, SecondsLeft
@@ -219,7 +219,7 @@ def still(seconds: int, rate: int, **changes: object) -> SecondsLeft:
         samples.append(with_slot(sample, active_pid=None, safe_wal_bytes=safe))
     *past, present = samples
     present = with_server(present, **changes) if changes else present
-    facts = facts_of(history_of(past), present, Thresholds())
+    facts = facts_of(history_of([*past, present]), present, Thresholds())
     assert facts.left is not None
     return facts.left
 
@@ -249,11 +249,11 @@ def test_the_nearer_end_is_shown() -> None:
     *past, present = samples
     history = history_of(past)
     full = replace(present, disk_free_bytes=500 * MIB)
-    left = facts_of(history, full, Thresholds()).left
+    left = facts_of(remember(history, full), full, Thresholds()).left
     assert left is not None
     assert left.end is End.DISK
     empty = replace(present, disk_free_bytes=10**15)
-    left = facts_of(history, empty, Thresholds()).left
+    left = facts_of(remember(history, empty), empty, Thresholds()).left
     assert left is not None
     assert left.end is End.INVALIDATION
 

@@ -96,7 +96,7 @@ def test_the_file_differs_by_pipeline_and_definition() -> None:
 def test_a_failover_is_named_and_never_a_negative_rate() -> None:
     after = with_server(later(HEALTHY, 5), timeline=2, wal_position=WAL - MIB)
     assert "timeline" in notes(HEALTHY, after)
-    facts = facts_of(history_of([HEALTHY]), after, Thresholds())
+    facts = facts_of(history_of([HEALTHY, after]), after, Thresholds())
     assert (facts.wal_rate, len(facts.points)) == (None, 1)
 
 
@@ -115,7 +115,7 @@ def test_a_slot_made_anew_is_named() -> None:
 def test_reset_statistics_are_named_and_never_a_negative_rate() -> None:
     after = with_outbox(later(HEALTHY, 5), inserted=3)
     assert "statistics were reset" in notes(HEALTHY, after)
-    assert facts_of(history_of([HEALTHY]), after, Thresholds()).insert_rate is None
+    assert facts_of(history_of([HEALTHY, after]), after, Thresholds()).insert_rate is None
 
 
 def test_a_restart_is_named_and_keeps_the_past() -> None:
@@ -127,7 +127,8 @@ def test_a_restart_is_named_and_keeps_the_past() -> None:
 
 def test_a_gap_in_which_postgres_was_not_seen_does_not_cut() -> None:
     gone = replace(later(HEALTHY, 5), postgres=Unseen("postgres", "refused"))
-    facts = facts_of(history_of([HEALTHY, gone]), later(HEALTHY, 10, wal=10), Thresholds())
+    back = later(HEALTHY, 10, wal=10)
+    facts = facts_of(history_of([HEALTHY, gone, back]), back, Thresholds())
     assert len(facts.points) == 3
     assert facts.wal_rate == pytest.approx(1)
 

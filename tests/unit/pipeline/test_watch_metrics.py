@@ -35,7 +35,7 @@ needs_promtool = pytest.mark.skipif(
 
 def answer_of(*samples: Sample) -> Assessment:
     *past, present = samples
-    facts = facts_of(history_of(past), present, Thresholds())
+    facts = facts_of(history_of([*past, present]), present, Thresholds())
     return Assessment(facts, verdict_of(facts))
 
 

@@ -15,11 +15,11 @@ import pytest
 from rich.console import Console
 
 from outbox_pipeline.errors import Failed, UsageError
-from outbox_pipeline.watch import document, formatting, page, stages, view
+from outbox_pipeline.watch import document, formatting, history, page, stages, view
 from outbox_pipeline.watch.assess import verdict_of
 from outbox_pipeline.watch.facts import facts_of
 from outbox_pipeline.watch.latency import LatencyProbe
-from outbox_pipeline.watch.long_running import Keeper
+from outbox_pipeline.watch.long_running import WatchState
 from outbox_pipeline.watch.one_shot import Assessment
 from outbox_pipeline.watch.sample import GroupSample, KafkaSample, Sample
 from outbox_pipeline.watch.serve import StatusPages, StatusServer, address
@@ -30,7 +30,7 @@ from watch_samples import HEALTHY, MIB, NAMES, history_of, later, with_connect, 
 
 def answer_of(*samples: Sample) -> Assessment:
     *past, present = samples
-    facts = facts_of(history_of(past), present, Thresholds())
+    facts = facts_of(history_of([*past, present]), present, Thresholds())
     return Assessment(facts, verdict_of(facts))
 
 
@@ -74,7 +74,7 @@ def test_the_road_is_a_tree_in_the_order_of_an_event(answer: Assessment) -> None
     assert kinds == sorted(kinds, key=["table", "slot", "connector", "topic", "group"].index)
 
 
-def _far_side() -> Assessment:
+def _groups_and_topics() -> Assessment:
     """Two groups read the first topic, one of them the second as well; a third has read nothing yet."""
     first, second = ("a.order", 0), ("b.customer", 0)
     groups = (
@@ -87,7 +87,7 @@ def _far_side() -> Assessment:
 
 
 def test_a_group_stands_below_each_topic_it_reads_with_its_lag_there() -> None:
-    drawn = [" ".join(line.split()) for line in stages.lines(_far_side().facts)][3:]
+    drawn = [" ".join(line.split()) for line in stages.lines(_groups_and_topics().facts)][3:]
     assert [line.split(" ", 4)[:4] if line[0] == "│" else line.split(" ", 3)[:3] for line in drawn] == [
         ["├", "topic", "a.order"],
         ["│", "├", "group", "billing"],
@@ -100,14 +100,14 @@ def test_a_group_stands_below_each_topic_it_reads_with_its_lag_there() -> None:
         assert behind in drawn[place + 1]
 
 
-@pytest.mark.parametrize("answer", [*ANSWERS, _far_side()])
+@pytest.mark.parametrize("answer", [*ANSWERS, _groups_and_topics()])
 @pytest.mark.parametrize("width", [40, 80])
 def test_the_road_fits_the_terminal_and_says_everything(answer: Assessment, width: int) -> None:
     wide, narrow = stages.lines(answer.facts), stages.lines(answer.facts, width)
     assert all(len(line) <= width for line in narrow)
     said = " ".join(line.strip("│├└ ") for line in narrow)
-    for station in stages.tree(answer.facts):
-        for words_said in (station.name, station.state, station.numbers):
+    for stage in stages.tree(answer.facts):
+        for words_said in (stage.name, stage.state, stage.numbers):
             assert words_said in said
     assert stages.lines(answer.facts, 400) == wide
 
@@ -202,14 +202,14 @@ def fetch(url: str) -> tuple[int, str]:
 
 def test_the_site_answers_every_path() -> None:
     samples = iter(STEPS)
-    keeper = Keeper(lambda: next(samples), Thresholds())
-    with StatusServer(StatusPages(keeper, lambda: keeper.counts, 10.0), "127.0.0.1", 0) as server:
+    state = WatchState(lambda: next(samples), Thresholds())
+    with StatusServer(StatusPages(state, lambda: state.counts, 10.0), "127.0.0.1", 0) as server:
         assert fetch(f"{server.url}readyz")[0] == 503
         assert fetch(f"{server.url}status.json")[0] == 503
         assert fetch(f"{server.url}healthz")[0] == 200  # starting is not stuck
         assert fetch(f"{server.url}metrics")[0] == 200
         assert "waiting" in fetch(server.url)[1]
-        keeper.step()
+        state.step()
         assert fetch(f"{server.url}readyz") == (200, "ready\n")
         assert json.loads(fetch(f"{server.url}status.json")[1])["verdict"] == "healthy"
         assert 'outbox_verdict{key="healthy",pipeline="shop"}' in fetch(f"{server.url}metrics")[1]
@@ -218,23 +218,21 @@ def test_the_site_answers_every_path() -> None:
 
 def test_a_stuck_watch_is_not_healthy() -> None:
     now = [0.0]
-    keeper = Keeper(lambda: HEALTHY, Thresholds(), clock=lambda: now[0])
-    keeper.step()
-    site = StatusPages(keeper, lambda: keeper.counts, 10.0)
+    state = WatchState(lambda: HEALTHY, Thresholds(), clock=lambda: now[0])
+    state.step()
+    site = StatusPages(state, lambda: state.counts, 10.0)
     assert site.reply("/healthz").status == 200
     now[0] = 11.0
     assert site.reply("/healthz").status == 503
 
 
 def test_a_port_that_is_taken_is_one_line() -> None:
-    keeper = Keeper(lambda: HEALTHY, Thresholds())
+    state = WatchState(lambda: HEALTHY, Thresholds())
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(Failed, match="cannot listen"):
-            StatusServer(
-                StatusPages(keeper, lambda: keeper.counts, 10.0), "127.0.0.1", taken.getsockname()[1]
-            )
+            StatusServer(StatusPages(state, lambda: state.counts, 10.0), "127.0.0.1", taken.getsockname()[1])
 
 
 @pytest.mark.parametrize("text", ["9187", "host:", "host:x", "host:70000"])
@@ -252,11 +250,27 @@ def test_addresses() -> None:
 def test_a_keeper_counts_changes_and_keeps_few() -> None:
     steps = [with_connect(HEALTHY, state="PAUSED") if n % 2 else HEALTHY for n in range(200)]
     samples = iter([replace(step, at=step.at + n) for n, step in enumerate(steps)])
-    keeper = Keeper(lambda: next(samples), Thresholds())
+    state = WatchState(lambda: next(samples), Thresholds())
     for _ in range(200):
-        keeper.step()
-    assert keeper.counts.changes == 200
-    assert len(keeper.changes) == 50
+        state.step()
+    assert state.counts.changes == 200
+    assert len(state.changes) == 50
+
+
+def test_each_sample_is_reduced_to_a_point_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reduced: list[float] = []
+
+    def counted(sample: Sample) -> history.Point:
+        reduced.append(sample.at)
+        return point_of(sample)
+
+    point_of = history.point_of
+    monkeypatch.setattr(history, "point_of", counted)
+    samples = iter([HEALTHY, later(HEALTHY, 2), later(HEALTHY, 4)])
+    state = WatchState(lambda: next(samples), Thresholds())
+    for _ in range(3):
+        state.step()
+    assert reduced == [point.at for point in state.history.points]
 
 
 def test_a_tick_that_arrives_is_timed() -> None:
@@ -277,5 +291,5 @@ def test_a_tick_that_arrives_is_timed() -> None:
 
 def test_log_lines_are_single_lines() -> None:
     for answer in ANSWERS:
-        assert "\n" not in view.pulse_line(answer)
-        assert re.match(r"\d{4}-\d\d-\d\dT", view.pulse_line(answer))
+        assert "\n" not in view.status_line(answer)
+        assert re.match(r"\d{4}-\d\d-\d\dT", view.status_line(answer))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -49,13 +50,19 @@ def test_a_writer_in_another_database_pins_the_slot() -> None:
     assert (answer.key, answer.severity) == (VerdictKey.PINNED_BY_TRANSACTION, Severity.WARNING)
     for word in ("555", "billing", "billing_app", "report", "20 min"):
         assert word in answer.cause
-    assert "pg_terminate_backend(555)" in answer.next_step
+    command, _, advice = answer.next_step.partition("  # ")
+    assert command == "psql -c 'SELECT * FROM pg_stat_activity WHERE pid = 555'"
+    assert "pg_terminate_backend(555) rolls it back" in advice
 
 
 def test_a_prepared_transaction_pins_the_slot() -> None:
     answer = verdict(pinned(kind="prepared", gid="order-17", pid=None, application=None, state=None))
     assert answer.key is VerdictKey.PINNED_BY_TRANSACTION
-    assert "ROLLBACK PREPARED" in answer.next_step
+    command, _, advice = answer.next_step.partition("  # ")
+    assert "pg_prepared_xacts" in command
+    assert "order-17" in command
+    assert "ROLLBACK" not in answer.next_step
+    assert "transaction manager" in advice
 
 
 @pytest.mark.parametrize("holder", [{"xid": None, "xmin_age": 500}, {"seconds": 20.0}])
@@ -106,6 +113,14 @@ def test_dead_rows_and_a_holder_in_the_same_database() -> None:
     answer = verdict(bloated())
     assert answer.key is VerdictKey.OUTBOX_NOT_VACUUMABLE
     assert "555" in answer.cause
+    assert "terminate" not in answer.next_step.partition("#")[0]
+
+
+def test_a_prepared_transaction_that_keeps_dead_rows_is_not_rolled_back() -> None:
+    answer = verdict(bloated(kind="prepared", gid="order's 17", pid=None, application=None, state=None))
+    assert answer.key is VerdictKey.OUTBOX_NOT_VACUUMABLE
+    assert shlex.split(answer.next_step, comments=True)[2].endswith("gid = 'order''s 17'")
+    assert "ROLLBACK" not in answer.next_step
 
 
 def test_a_standby_query_holds_the_outbox_too() -> None:

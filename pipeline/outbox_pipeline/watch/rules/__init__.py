@@ -1,4 +1,4 @@
-"""One function per thing that can be wrong: `Facts` in, a `WatchFinding` or None out, nothing else."""
+"""One function per fault: it takes `Facts` and returns a `WatchFinding` or None."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from outbox_connectors.findings import Severity
+from outbox_pipeline.servers.shell_commands import psql
 from outbox_pipeline.watch.facts import Facts
 from outbox_pipeline.watch.formatting import duration, size, span
+from outbox_pipeline.watch.sample import Holder
 from outbox_pipeline.watch.verdict import WatchFinding, rank
 
-FAR_SECONDS = 90 * 86_400.0  # an end that is further away is no news
+_PREPARED = "SELECT * FROM pg_prepared_xacts WHERE gid = $1"
+_SESSION = "SELECT * FROM pg_stat_activity WHERE pid = $1"
+
+FAR_SECONDS = 90 * 86_400.0  # an end that is further away is not mentioned
 
 Rule: TypeAlias = Callable[[Facts], WatchFinding | None]
 
@@ -31,7 +36,7 @@ def urgency(facts: Facts, base: Severity, standing: float = 0.0) -> Severity:
 
 
 def time_left(facts: Facts) -> str:
-    """End a sentence with how long is left, if that is known and near: `; the slot is invalidated in ...`."""
+    """Word how long is left, if that is known and near: `; the slot is invalidated in ...`."""
     left = facts.left
     if left is None or (left.earliest is None and left.expected is None):
         return ""
@@ -45,12 +50,12 @@ def time_left(facts: Facts) -> str:
 
 
 def since(seconds: float) -> str:
-    """Say for how long, where it was seen for any time: ` for 3 min`."""
+    """Word a duration of at least a second, to end a sentence with: ` for 3 min`."""
     return f" (for {duration(seconds)})" if seconds >= 1 else ""
 
 
 def waiting(facts: Facts) -> str:
-    """Say how much waits behind the consumer: `; 3.1 MB of WAL wait`."""
+    """Word how much WAL the consumer has not confirmed: `; 3.1 MB of WAL wait`."""
     if facts.unconfirmed is None:
         return ""
     rate = f", growing by {size(facts.wal_rate)}/s" if facts.wal_rate and facts.wal_rate >= 1024 else ""
@@ -74,3 +79,22 @@ def table(name: str) -> str:
     """Quote `schema.table` for a SQL statement that a person will paste."""
     schema, _, relation = name.partition(".")
     return f"{identifier(schema)}.{identifier(relation)}"
+
+
+def look_at(holder: Holder) -> str:
+    """Print a command that shows whose open transaction it is, and say what ends it.
+
+    The command only reads. Ending the transaction is left to whoever runs it: a rollback loses the work of
+    a session, and a prepared transaction may be part of a commit that is already decided elsewhere.
+    """
+    if holder.kind == "prepared":
+        return (
+            f"{psql(_PREPARED.replace('$1', quoted(holder.gid or '')))}  # who prepared it, and when; its "
+            "transaction manager must end it, as decided there: rolling it back by hand undoes its part of a "
+            "commit that others have already made"
+        )
+    return (
+        f"{psql(_SESSION.replace('$1', str(holder.pid)))}  # whose transaction it is; it ends when that "
+        f"program commits, rolls back or disconnects. pg_terminate_backend({holder.pid}) rolls it back and "
+        "ends the session: agree on it with its owner first"
+    )

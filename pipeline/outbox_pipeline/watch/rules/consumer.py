@@ -1,4 +1,4 @@
-"""Who consumes the slot, and why not, or why without effect."""
+"""Rules about the consumer of the slot: another process, a failed task, a hang, nothing confirmed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outbox_pipeline.servers.shell_commands import psql
 from outbox_pipeline.servers.slot_holder import Whose
 from outbox_pipeline.watch.facts import Facts, standing_since
 from outbox_pipeline.watch.formatting import count, duration, size
-from outbox_pipeline.watch.rules import time_left, urgency, waiting
+from outbox_pipeline.watch.rules import look_at, time_left, urgency, waiting
 from outbox_pipeline.watch.rules.positions import holder, position, process_of, task_runs
 from outbox_pipeline.watch.rules.server import still_delivers
 from outbox_pipeline.watch.sample import ConnectSample, PostgresSample
@@ -19,7 +19,7 @@ from outbox_pipeline.watch.verdict import VerdictKey, WatchFinding
 
 
 def down_seconds(facts: Facts) -> float:
-    """Say for how long nobody has held the slot, as far as is known."""
+    """Return for how long no process has held the slot, as far as is known."""
     if facts.slot is None or facts.slot.active:
         return 0.0
     since = standing_since(facts.points, lambda p: 0 if p.pid is None and p.confirmed is not None else p.pid)
@@ -52,7 +52,7 @@ def slot_taken(facts: Facts) -> WatchFinding | None:
 
 
 def unknown_holder(facts: Facts) -> str:
-    """Say what to find out where a Debezium holds the slot and nobody can see whether it is the connector."""
+    """Return a note where a Debezium holds the slot and it cannot be seen whether it is the connector."""
     sender = facts.sender
     found = (
         None if sender is None else SlotHolder(process_of(sender), holder(facts), task_runs(facts.connect))
@@ -69,7 +69,7 @@ def unknown_holder(facts: Facts) -> str:
 
 
 def message_too_large(facts: Facts) -> WatchFinding | None:
-    """The task failed over something that no record, or no memory, can hold; it does so at every start."""
+    """The task failed over something too large for a record or for memory; it fails again at every start."""
     connect, names = facts.connect, facts.names
     if connect is None:
         return None
@@ -88,7 +88,7 @@ def message_too_large(facts: Facts) -> WatchFinding | None:
 
 
 def task_failed(facts: Facts) -> WatchFinding | None:
-    """The connector or its task has FAILED and stays so until somebody acts."""
+    """The connector or its task has FAILED and stays so until it is restarted."""
     connect, names = facts.connect, facts.names
     if connect is None:
         return None
@@ -107,12 +107,12 @@ def task_failed(facts: Facts) -> WatchFinding | None:
 
 
 def connector_stopped(facts: Facts) -> WatchFinding | None:
-    """Somebody stopped the connector: its slot is free and keeps WAL."""
+    """The connector was stopped by a user: its slot is free and keeps WAL."""
     return _on_purpose(facts, "STOPPED", VerdictKey.CONNECTOR_STOPPED, "is stopped")
 
 
 def connector_paused(facts: Facts) -> WatchFinding | None:
-    """Somebody paused the connector: it holds its slot, delivers nothing, and WAL piles up."""
+    """The connector was paused by a user: it holds its slot, delivers nothing, and WAL piles up."""
     return _on_purpose(facts, "PAUSED", VerdictKey.CONNECTOR_PAUSED, "is paused (it still holds its slot)")
 
 
@@ -154,7 +154,7 @@ def consumer_frozen(facts: Facts) -> WatchFinding | None:
 
 
 def silent_seconds(facts: Facts, postgres: PostgresSample) -> float:
-    """Say for how long the client has sent no status.
+    """Return for how long the client has sent no status.
 
     `reply_time` is the client's clock (PostgreSQL docs), so its age is off by the difference of two
     clocks. The smallest age seen while it still moved is that difference, at most a status interval
@@ -227,7 +227,7 @@ def connect_unreachable(facts: Facts) -> WatchFinding | None:
 
 
 def consumer_down(facts: Facts) -> WatchFinding | None:
-    """Nobody uses the slot."""
+    """No process uses the slot."""
     slot, connect = facts.slot, facts.connect
     if slot is None or slot.active or slot.lost or facts.is_copy:
         return None
@@ -259,7 +259,7 @@ def _why_down(connect: ConnectSample | None, name: str) -> tuple[str, str]:
 
 
 def sink_not_acking(facts: Facts) -> WatchFinding | None:
-    """The consumer answers and receives, but confirms nothing: what stands behind it does not take events."""
+    """The consumer answers and receives, but confirms nothing: Kafka does not take the events."""
     slot, sender = facts.slot, facts.sender
     if slot is None or not slot.active or facts.unconfirmed is None or silent(facts):
         return None
@@ -292,11 +292,11 @@ def _why_not_taken(facts: Facts) -> str:
     missing = facts.kafka.missing_topics if facts.kafka else ()
     if missing:
         return f"topic {missing[0]} does not exist, and Connect's producer waits for it for ever"
-    return "Kafka takes nothing: a broker, a missing topic, an ACL or a record that is too large"
+    return "Kafka accepts nothing: a broker is down, a topic or an ACL is missing, or a record is too large"
 
 
 def unacknowledged_seconds(facts: Facts) -> float:
-    """Say for how long the present consumer has had something to deliver and delivered nothing."""
+    """Return for how long the present consumer has had something to deliver and delivered nothing."""
     ticked = min(facts.confirmed_still, facts.ticking_seconds)
     waited = max(ticked, facts.pending_seconds)
     lag = facts.sender.flush_lag if facts.sender and facts.inserted_since else None
@@ -306,7 +306,7 @@ def unacknowledged_seconds(facts: Facts) -> float:
 
 
 def silent(facts: Facts) -> bool:
-    """Whether the consumer has fallen silent."""
+    """Whether the consumer has stopped answering."""
     return consumer_frozen(facts) is not None
 
 
@@ -335,16 +335,12 @@ def pinned_by_transaction(facts: Facts) -> WatchFinding | None:
     if oldest.seconds is not None and oldest.seconds < limits.pinned:
         return None
     age = f", open for {duration(oldest.seconds)}" if oldest.seconds is not None else ""
-    if oldest.kind == "prepared":
-        step = psql(f"ROLLBACK PREPARED '{oldest.gid}'", oldest.database or "")
-    else:
-        step = psql(f"SELECT pg_terminate_backend({oldest.pid})")
     return WatchFinding(
         VerdictKey.PINNED_BY_TRANSACTION,
         urgency(facts, Severity.WARNING),
         f"{oldest.title}{age} keeps {size(gap)} of WAL for slot {slot.name}; the consumer is not at fault "
         f"and restarting it will not help{time_left(facts)}",
-        step,
+        look_at(oldest),
         {
             "xid": oldest.xid,
             "catalog_xmin": slot.catalog_xmin,
@@ -404,7 +400,7 @@ def catching_up(facts: Facts) -> WatchFinding | None:
 
 
 def catch_up_seconds(facts: Facts) -> float | None:
-    """Say when the consumer will be at the head. None: it is not gaining."""
+    """Return when the consumer will be at the head. None: it is not gaining."""
     if facts.undelivered is None or facts.drain_rate is None:
         return None
     gain = facts.drain_rate - (facts.wal_rate or 0.0)

@@ -1,4 +1,4 @@
-"""The consumer groups on the far side. Offsets tell more than a lag: Burrow's idea, on sums per group."""
+"""Rules about consumer groups. As in Burrow, committed offsets are judged over time, not the lag alone."""
 
 from __future__ import annotations
 

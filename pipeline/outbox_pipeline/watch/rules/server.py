@@ -1,4 +1,4 @@
-"""The servers around the pipeline: reachable, bounded, able to vacuum, ready to fail over."""
+"""Rules about the servers: reachable, WAL bounded, able to vacuum, ready to fail over."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from outbox_connectors.findings import Severity
 from outbox_pipeline.servers.shell_commands import psql
 from outbox_pipeline.watch.facts import Facts
 from outbox_pipeline.watch.formatting import count, duration, number, size
-from outbox_pipeline.watch.rules import identifier, quoted, since, table, time_left, urgency, waiting
+from outbox_pipeline.watch.rules import (
+    identifier,
+    look_at,
+    quoted,
+    since,
+    table,
+    time_left,
+    urgency,
+    waiting,
+)
 from outbox_pipeline.watch.sample import Holder, PostgresSample, Slot
 from outbox_pipeline.watch.verdict import Unseen, VerdictKey, WatchFinding
 
@@ -109,7 +118,7 @@ def unexplained_wal(facts: Facts) -> WatchFinding | None:
 
 
 def explained_bytes(postgres: PostgresSample) -> int:
-    """Say how large pg_wal may be: what must be kept, or what the settings let PostgreSQL recycle."""
+    """Return how large pg_wal may be: what must be kept, or what the settings let PostgreSQL recycle."""
     server = postgres.server
     starts = [s.restart_lsn for s in postgres.slots if s.restart_lsn is not None and not s.lost]
     retained = max((server.wal_position - start for start in starts), default=0)
@@ -132,7 +141,7 @@ def outbox_not_vacuumable(facts: Facts) -> WatchFinding | None:
         return None
     title, step, evidence = holder
     recent = outbox.autovacuum_seconds is not None and outbox.autovacuum_seconds < limits.vacuum_recent
-    ran = f"; autovacuum ran {duration(outbox.autovacuum_seconds or 0)} ago in vain" if recent else ""
+    ran = f"; autovacuum ran {duration(outbox.autovacuum_seconds or 0)} ago without effect" if recent else ""
     return WatchFinding(
         VerdictKey.OUTBOX_NOT_VACUUMABLE,
         Severity.WARNING,
@@ -165,13 +174,8 @@ def _vacuum_holder(facts: Facts, postgres: PostgresSample) -> tuple[str, str, di
         step = "end the long query on that standby, or drop the slot if the standby is gone"
         return title, step, {"slot": oldest.name, "xmin_age": age}
     title = oldest.title + (f", open for {duration(oldest.seconds)}," if oldest.seconds is not None else "")
-    if oldest.kind == "prepared":
-        return (
-            title,
-            psql(f"ROLLBACK PREPARED {quoted(oldest.gid or '')}", oldest.database or ""),
-            {"gid": oldest.gid},
-        )
-    return title, psql(f"SELECT pg_terminate_backend({oldest.pid})"), {"pid": oldest.pid, "xmin_age": age}
+    evidence: dict[str, object] = {"gid": oldest.gid} if oldest.gid else {"pid": oldest.pid, "xmin_age": age}
+    return title, look_at(oldest), evidence
 
 
 def catalog_xmin_old(facts: Facts) -> WatchFinding | None:
@@ -198,7 +202,7 @@ def slots_nearly_full(facts: Facts) -> WatchFinding | None:
     if postgres is None:
         return None
     used, limit = len(postgres.slots), postgres.server.settings.max_replication_slots
-    # One free slot of few is a share that says little; the last free one always counts.
+    # With few slots in all the share says little; having only one free always counts.
     if limit == 0 or (used / limit <= facts.thresholds.slots_share and used < limit - 1) or used < 2:
         return None
     idle = [slot.name for slot in postgres.slots if not slot.active and slot.name != facts.names.slot]
@@ -207,7 +211,7 @@ def slots_nearly_full(facts: Facts) -> WatchFinding | None:
         VerdictKey.SLOTS_NEARLY_FULL,
         Severity.WARNING,
         f"{used} of {limit} replication slots are in use (max_replication_slots){example}",
-        "outboxctl slots  # an unused one is dropped by whoever knows that nobody will come back for it",
+        "outboxctl slots  # drop an unused one only after its owner says that it is not needed any more",
         {"used": used, "max_replication_slots": limit},
     )
 

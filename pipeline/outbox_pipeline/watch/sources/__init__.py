@@ -1,1 +1,1 @@
-"""Where a sample comes from: one module per server. All of the watch's I/O is here."""
+"""Sources of samples, one module per server. All I/O of sampling is here."""

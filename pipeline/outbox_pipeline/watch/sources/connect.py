@@ -1,4 +1,4 @@
-"""Look at Kafka Connect: the connector, its tasks, and the position it has stored."""
+"""Sample Kafka Connect: the connector, its tasks, and the position it has stored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.watch.sample import ConnectSample, TaskSample
 
 TIMEOUT_SECONDS = 3.0
-PATIENCE_SECONDS = 1.0  # a rebalance that takes longer is left to the next sample
+PATIENCE_SECONDS = 1.0  # a longer rebalance fails this sample
 
 
 class ConnectSource:

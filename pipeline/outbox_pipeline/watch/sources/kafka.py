@@ -1,4 +1,4 @@
-"""Look at Kafka: where the outbox topics end, and how far the groups have read them."""
+"""Sample Kafka: where the outbox topics end, and how far the groups have read them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Offsets = dict[Partition, int]
 
 @dataclass(frozen=True, slots=True)
 class _Clients:
-    """What a source asks: one reader for the topics, one for each group, an administrator for members."""
+    """The clients of a source: a reader for the topics, one for each group, an administrator for members."""
 
     topics: OffsetReader
     groups: dict[str, OffsetReader]
@@ -72,9 +72,9 @@ class KafkaSource:
         )
 
     def close(self) -> None:
-        """Let go of the clients; a look that still waits keeps its own until it ends.
+        """Drop the clients; a sample that is still running keeps its own until it ends.
 
-        The next look makes others.
+        The next sample makes new ones.
         """
         self._clients = None
 
@@ -151,7 +151,7 @@ class KafkaSource:
 
 
 def _forget_reasons(clients: _Clients) -> None:
-    """Drop what the clients met before this look: yesterday's reasons explain nothing."""
+    """Drop the errors that the clients met before this sample: they do not explain its failure."""
     for reader in (clients.topics, *clients.groups.values()):
         reader.forget_reasons()
     if clients.admin is not None:

@@ -1,4 +1,4 @@
-"""Look at PostgreSQL: one round trip, no lock above AccessShare, bounded by a statement time-out."""
+"""Sample PostgreSQL: one round trip, no lock above AccessShare, bounded by a statement time-out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from psycopg import sql as composed
 
 from outbox_connectors.definition import TableName
 from outbox_pipeline import sql
-from outbox_pipeline.errors import Unreachable
+from outbox_pipeline.errors import AccessDenied, Unreachable
 from outbox_pipeline.servers import trust
 from outbox_pipeline.watch.sample import (
     Holder,
@@ -43,7 +43,7 @@ SETTINGS = (
     "idle_replication_slot_timeout",
     "synchronized_standby_slots",
 )
-# What an extra statement may meet without harm: rights taken away, a table dropped or locked.
+# Errors of an optional statement that do not fail the sample: a revoked right, a table dropped or locked.
 HARMLESS = (
     errors.InsufficientPrivilege,
     errors.UndefinedTable,
@@ -55,7 +55,7 @@ _UNITS = {"B": 1, "kB": 1024, "8kB": 8192, "MB": 1024**2, "ms": 0.001, "s": 1, "
 
 
 class PostgresSource:
-    """A session that takes samples, opened when first needed and again after it broke.
+    """A session that takes samples; opened when first needed, and again after it was lost.
 
     Not safe for two threads at once. `look` never raises for what the server does: what it cannot
     see is None in the sample, and a server that cannot be asked raises Unreachable.
@@ -88,7 +88,8 @@ class PostgresSource:
         except psycopg.Error as error:
             self.close()
             problem = " ".join(str(error).split()) or type(error).__name__
-            raise Unreachable(f"PostgreSQL did not answer the sample: {problem}") from error
+            kind = AccessDenied if isinstance(error, errors.InsufficientPrivilege) else Unreachable
+            raise kind(f"PostgreSQL did not answer the sample: {problem}") from error
 
     def close(self) -> None:
         """End the session. The next look opens another."""
