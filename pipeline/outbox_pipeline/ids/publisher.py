@@ -80,7 +80,7 @@ def admit_relay(conn: Connection, definition: Definition, *, restored: bool = Fa
     then what is written down proves nothing. Where proof is needed, all ids of the outbox and of the
     topics are compared, once. Raises Unreachable.
     """
-    check_only_road(conn, definition)
+    refuse_beside_connector(conn, definition)
     found = written(conn, definition)
     if found is Publisher.RELAY and not restored:
         return
@@ -111,7 +111,7 @@ def _prove_unpublished(
         raise Refused(f"{count:,} rows are in the topics already{why}", where=table, remedy=TO_RELAY)
 
 
-def check_only_road(conn: Connection, definition: Definition) -> None:
+def refuse_beside_connector(conn: Connection, definition: Definition) -> None:
     """Refuse a relay beside a connector: a slot means that it has published these rows, or will.
 
     A lost slot too: what the connector published before is still in the outbox. Raises Refused.
@@ -130,7 +130,7 @@ def check_only_road(conn: Connection, definition: Definition) -> None:
 
 def check_still_relay(conn: Connection, definition: Definition) -> None:
     """Refuse a worker whose road has become another's since its relay was admitted. Raises Refused."""
-    check_only_road(conn, definition)
+    refuse_beside_connector(conn, definition)
     if written(conn, definition) is Publisher.CDC:
         raise Refused(
             f"pipeline {definition.pipeline} is being handed to the connector",

@@ -15,7 +15,7 @@ from outbox_pipeline.errors import Refused
 from outbox_pipeline.operations import prune
 from outbox_pipeline.provision import tables
 from outbox_pipeline.servers import admin_rights, postgres
-from outbox_pipeline.servers.plan import State
+from outbox_pipeline.servers.plan import ChangeKind, State
 
 APPLICATION_NAME = "outboxctl watch tidy"
 LOCK_MILLISECONDS = "5000"
@@ -83,13 +83,13 @@ def make_ahead(conn: psycopg.Connection[TupleRow], definition: Definition, now: 
             remedy=planned.remedy or "run outboxctl apply",
         )
     wanted = [
-        (change.field, statement)
+        (change, statement)
         for change, statement in zip(planned.changes, planned.sql, strict=True)
-        if change.field.startswith("partition ")
+        if change.kind in (ChangeKind.MISSING_PARTITION, ChangeKind.PARTITION_PARAMETERS)
     ]
     if wanted:
         with conn.transaction():
             conn.execute(statements.get("limit_lock_wait"), {"milliseconds": LOCK_MILLISECONDS})
             for _, statement in wanted:
                 conn.execute(statement)
-    return tuple(field.split()[1] for field, _ in wanted if not field.endswith(" parameters"))
+    return tuple(change.subject for change, _ in wanted if change.kind is ChangeKind.MISSING_PARTITION)

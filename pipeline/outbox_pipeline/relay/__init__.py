@@ -22,7 +22,7 @@ import psycopg
 
 from outbox_connectors.definition import Definition
 from outbox_pipeline.errors import Unreachable
-from outbox_pipeline.relay import guard
+from outbox_pipeline.relay import admission
 from outbox_pipeline.relay.counters import RelayCounters
 from outbox_pipeline.relay.names import relay_names
 from outbox_pipeline.relay.poison import OnPoison
@@ -52,7 +52,7 @@ def run(
     """
     try:
         with postgres.as_admin(definition, "outboxctl relay") as conn:
-            shards = guard.check(conn, definition, settings)
+            shards = admission.check_start(conn, definition, settings)
     except psycopg.OperationalError as error:
         problem = " ".join((error.diag.message_primary or str(error)).split())
         where = f"PostgreSQL, database {definition.postgres.connector.database}"

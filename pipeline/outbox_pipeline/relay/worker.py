@@ -19,11 +19,10 @@ import psycopg
 from outbox_connectors.definition import Definition
 from outbox_pipeline.errors import Failed, Unreachable
 from outbox_pipeline.ids import publisher
-from outbox_pipeline.relay import refusals
+from outbox_pipeline.relay import admission, refusals
 from outbox_pipeline.relay.batches import Progress, resume
 from outbox_pipeline.relay.counters import RelayCounters
 from outbox_pipeline.relay.destinations import Destinations, TopicUnavailable
-from outbox_pipeline.relay.entrance import enter
 from outbox_pipeline.relay.names import RelayNames
 from outbox_pipeline.relay.producer import Fenced, PlainProducer, RefusedBatch, ShardProducer
 from outbox_pipeline.relay.progress import Abandoned
@@ -120,7 +119,7 @@ class RelayWorker:
             session.until = self._until
             return session
         transactions = self._settings.transactions
-        return enter(*place, transactions=transactions, waiter=self._waiter, stop=self._stop)
+        return admission.open_session(*place, transactions=transactions, waiter=self._waiter, stop=self._stop)
 
     def _back_off(self, failures: int, why: str) -> int:
         if failures == 0:
@@ -179,7 +178,7 @@ class RelayWorker:
         self._next_look = now + LOOK_SECONDS * self._rng.uniform(0.8, 1.0)
         look = session.look()
         if look.slot and self._until is None:
-            publisher.check_only_road(session.conn, self._definition)  # refuses: a connector has come
+            publisher.refuse_beside_connector(session.conn, self._definition)  # refuses: a connector has come
         workers = (
             max(look.workers, self._settings.workers) if now < self._started + START_SECONDS else look.workers
         )
