@@ -8,10 +8,8 @@ no row of the outbox is in a topic.
 
 from __future__ import annotations
 
-import tempfile
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from enum import StrEnum
-from pathlib import Path
 from typing import LiteralString
 
 import psycopg
@@ -21,9 +19,7 @@ from psycopg.rows import TupleRow
 from outbox_connectors.definition import Definition
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Refused
-from outbox_pipeline.ids import in_tables
-from outbox_pipeline.ids.in_topics import Topics
-from outbox_pipeline.ids.spool import Spool
+from outbox_pipeline.ids.comparison import SpooledTopics, compare, spooled_rows
 from outbox_pipeline.servers import slots, trust
 
 Connection = psycopg.Connection[TupleRow]
@@ -159,14 +155,10 @@ def refuse_second(conn: Connection, definition: Definition) -> None:
 def published(conn: Connection, definition: Definition) -> int:
     """Count the rows of the outbox whose ids are in a topic. Reads both, in little memory."""
     outbox = definition.outbox.table
-    with ExitStack() as opened:
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="outbox-road-")))
-        ours, theirs = (opened.enter_context(Spool(folder / name)) for name in ("rows", "records"))
-        in_tables.read(conn, [sql.Identifier(outbox.schema, outbox.name)], None, ours)
-        for chunk in opened.enter_context(Topics(definition)).to_the_end():
-            theirs.add(chunk)
-        pairs = zip(ours.buckets(), theirs.buckets(), strict=True)
-        return sum(len(set(mine) & set(records)) for mine, records in pairs)
+    table = sql.Identifier(outbox.schema, outbox.name)
+    with spooled_rows(conn, [table]) as rows, SpooledTopics(definition) as records:
+        records.read_on()
+        return sum(len(part.published) for part in compare(rows, records.ids))
 
 
 def _table(definition: Definition) -> sql.Identifier:

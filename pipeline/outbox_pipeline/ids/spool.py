@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Self
@@ -63,3 +65,10 @@ class Spool:
             file.seek(0)
             data = file.read()
             yield [data[at : at + ID_BYTES] for at in range(0, len(data), ID_BYTES)]
+
+
+@contextmanager
+def temporary_spool() -> Iterator[Spool]:
+    """Spool into temporary files that are deleted at the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="outbox-ids-") as folder, Spool(Path(folder) / "spool") as spool:
+        yield spool

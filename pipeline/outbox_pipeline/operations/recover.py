@@ -8,13 +8,10 @@ behind it. Ids decide, never positions or times of the log that is gone.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -27,15 +24,15 @@ from outbox_connectors.errors import ExitCode
 from outbox_connectors.findings import Severity
 from outbox_pipeline import provision
 from outbox_pipeline import sql as statements
-from outbox_pipeline.connect import canary, message_gate, offsets, too_large_message, wire_guard
+from outbox_pipeline.connect import message_gate, offsets, too_large_message, wire_guard
+from outbox_pipeline.connect.answers import SourceOffset
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.connect.detaching import detach
 from outbox_pipeline.errors import Refused
-from outbox_pipeline.ids import in_tables, publisher
-from outbox_pipeline.ids.in_topics import Topics
+from outbox_pipeline.ids import publisher
+from outbox_pipeline.ids.comparison import ComparedIds, SpooledTopics, compare, spooled_rows
 from outbox_pipeline.ids.publisher import Publisher
-from outbox_pipeline.ids.spool import Spool
-from outbox_pipeline.operations import audit, cutover, replay
+from outbox_pipeline.operations import audit, connector_start, cutover, replay
 from outbox_pipeline.operations.audit import AuditReport
 from outbox_pipeline.operations.replay import Selection
 from outbox_pipeline.provision import exclusive, preflight, tables
@@ -47,7 +44,6 @@ from outbox_pipeline.servers.plan import ObjectPlan
 Connection = psycopg.Connection[TupleRow]
 Say = Callable[[str], None]
 
-PATIENCE_SECONDS = 180.0
 SETTLE_SECONDS = 60.0
 # What a start of the connector would meet, and this command mends.
 MENDED = frozenset({"slot_missing", "slot_lost", "slot_newer", "offset_in_future", "offset_unreadable"})
@@ -218,7 +214,7 @@ def recover(
             _make_slot(conn, definition, say)
             until = cutover.mark(conn, definition)
             published = _close_gap(conn, definition, since, until, found.cause, rate, say)
-        _start(conn, client, definition, say)
+        connector_start.start(conn, client, definition, outdated=_unfinished, say=say)
         books = audit.audit(conn, definition, since=since, settle_seconds=settle_seconds, say=say)
         if books.missing and not found.broken:
             # Nothing is on its way any more: these are left from before.
@@ -248,18 +244,9 @@ def _make_slot(conn: Connection, definition: Definition, say: Say) -> None:
     provision.apply_postgres(conn, definition, say=say)
 
 
-def _start(conn: Connection, client: ConnectClient, definition: Definition, say: Say) -> None:
-    name = definition.connect.connector
-    status = client.status(name) if client.config(name) is not None else None
-    if status is not None and status.state in ("STOPPED", "PAUSED"):
-        stored = client.offsets(name)
-        if stored is not None and stored.resume_at == UNFINISHED:
-            client.reset_offsets(name)
-        client.resume(name)
-    else:
-        provision.apply(conn, client, definition, say=say)
-    travelled = canary.travel(conn, definition, timeout_seconds=PATIENCE_SECONDS)
-    say(f"connector {name} works: a canary took {travelled.seconds * 1000:.0f} ms")
+def _unfinished(stored: SourceOffset | None) -> bool:
+    """Tell whether an offset is the mark of an unfinished recovery and no position to resume from."""
+    return stored is not None and stored.resume_at == UNFINISHED
 
 
 # -- the gap -----------------------------------------------------------------------------------------
@@ -293,19 +280,15 @@ def gap(conn: Connection, definition: Definition, since: datetime | None, until:
     """
     outbox = definition.outbox.table
     table = sql.Identifier(outbox.schema, outbox.name)
-    with ExitStack() as opened:
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="outbox-recover-")))
-        written, delivered = (opened.enter_context(Spool(folder / name)) for name in ("written", "delivered"))
-        in_tables.read(conn, [table], since, written, until=until)
-        topics = opened.enter_context(Topics(definition))
-        for chunk in topics.to_the_end():
-            delivered.add(chunk)
-        missing: list[bytes] = []
-        for ours, theirs in zip(written.buckets(), delivered.buckets(), strict=True):
-            missing += set(ours) - set(theirs)
-        if not missing or since is not None or not topics.trimmed():
+    with (
+        spooled_rows(conn, [table], since=since, until=until) as rows,
+        SpooledTopics(definition) as records,
+    ):
+        records.read_on()
+        missing = [one for part in compare(rows, records.ids) for one in part.missing]
+        if not missing or since is not None or not records.topics.trimmed():
             return missing
-        first = _first_delivered(conn, table, written, delivered)
+        first = _first_delivered(conn, table, compare(rows, records.ids))
         if first is None:
             raise Refused(
                 f"{len(missing):,} rows are in no topic, but the topics have been trimmed, "
@@ -316,13 +299,13 @@ def gap(conn: Connection, definition: Definition, since: datetime | None, until:
         return _behind(conn, table, missing, first)
 
 
-def _first_delivered(conn: Connection, table: sql.Identifier, written: Spool, delivered: Spool) -> int | None:
+def _first_delivered(conn: Connection, table: sql.Identifier, compared: Iterable[ComparedIds]) -> int | None:
     query = sql.SQL(statements.get("recover_first_position")).format(table=table)
     first: int | None = None
-    for ours, theirs in zip(written.buckets(), delivered.buckets(), strict=True):
-        both = [UUID(bytes=one) for one in set(ours) & set(theirs)]
-        for at in range(0, len(both), ASK_CHUNK):
-            row = conn.execute(query, {"ids": both[at : at + ASK_CHUNK]}).fetchone()
+    for part in compared:
+        published = [UUID(bytes=one) for one in part.published]
+        for at in range(0, len(published), ASK_CHUNK):
+            row = conn.execute(query, {"ids": published[at : at + ASK_CHUNK]}).fetchone()
             if row and row[0] is not None:
                 first = row[0] if first is None else min(first, row[0])
     return first
