@@ -1,4 +1,4 @@
-"""Read moments from a command line."""
+"""Parse times given on the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from outbox_connectors.errors import UsageError
 
 
 def moment(text: str) -> datetime:
-    """Read an ISO 8601 moment; without an offset it is UTC. Raises UsageError."""
+    """Parse an ISO 8601 time; without an offset it is UTC. Raises UsageError."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Ids by the million in little memory: cut by their last byte into files, compared file by file."""
+"""Millions of ids in little memory: split by their last byte into files, compared file by file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Spool:
             file.close()
 
     def add(self, ids: Iterable[bytes]) -> None:
-        """Take ids of 16 bytes each. The last byte of a UUID is random in every version in use."""
+        """Add ids of 16 bytes each. The last byte of a UUID is random in every version in use."""
         buffers = self._buffers
         count = 0
         for one in ids:
@@ -47,7 +47,7 @@ class Spool:
                 self._flush(number, buffer)
 
     def put(self, bucket: int, packed: bytes) -> None:
-        """Take ids of one bucket, one behind the other, as the server has packed them."""
+        """Add ids of one bucket, concatenated, as the server has packed them."""
         self.count += len(packed) // ID_BYTES
         buffer = self._buffers[bucket]
         buffer += packed

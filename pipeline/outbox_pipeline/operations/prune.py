@@ -39,8 +39,8 @@ BATCH_ROWS = 5000
 # A snapshot older than this keeps the dead rows of a prune for longer than the prune takes.
 OLD_SNAPSHOT_SECONDS = 60.0
 LOCK_MILLISECONDS = "5000"
-# In which a connector that works confirms the end of the log: Connect stores offsets, and Debezium confirms
-# them, every offset.flush.interval.ms, 60 s unless the worker says otherwise.
+# The time in which a connector that works confirms the end of the WAL: Connect stores offsets, and Debezium
+# confirms them, every offset.flush.interval.ms, 60 s by default.
 CONFIRM_SECONDS = 150.0
 
 
@@ -103,7 +103,7 @@ def prune(
 
 
 def _check_needs(run: _Run, *, history: bool, relayed: bool) -> None:
-    """Refuse before the first row goes what would stop us after it."""
+    """Refuse, before the first row is removed, what would stop a later step."""
     names = run.names
     wanted = dict.fromkeys((names.outbox, *([names.history] if history else [])), ("SELECT", "DELETE"))
     preflight.table_rights(run.conn, names.schema, wanted)
@@ -122,7 +122,7 @@ class _Run:
     done: Pruned
 
     def has_old(self, table: str, moment: str) -> bool:
-        """Tell whether there is anything to do."""
+        """Return whether a table has rows old enough to remove."""
         places = {"table": self.names.qualified(table), "moment": sql.Identifier(moment)}
         query = sql.SQL(statements.get("prune_has_old")).format(**places)
         row = self.conn.execute(query, {"before": self.before}).fetchone()

@@ -1,9 +1,9 @@
 """Get a pipeline going again whose slot and connector no longer fit, and prove that nothing is missing.
 
 Whatever happened (a slot lost or dropped, a failover, a restore), the way is the same. The connector
-is stopped, a slot stands at a place of the log that no transaction straddles, the rows before that
-place which no topic has are published, in their order, and then the connector starts with the rows
-behind it. Ids decide, never positions or times of the log that is gone.
+is stopped, its slot is moved to a position of the WAL that no transaction straddles, the rows before
+that position which no topic has are published in their order, and then the connector starts with the
+rows after it. Ids decide, never positions or times of a WAL that is gone.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ Connection = psycopg.Connection[TupleRow]
 Say = Callable[[str], None]
 
 SETTLE_SECONDS = 60.0
-# What a start of the connector would meet, and this command mends.
-MENDED = frozenset({"slot_missing", "slot_lost", "slot_newer", "offset_in_future", "offset_unreadable"})
+# What would stop a start of the connector, and this command repairs.
+REPAIRABLE = frozenset({"slot_missing", "slot_lost", "slot_newer", "offset_in_future", "offset_unreadable"})
 ASK_CHUNK = 50_000
 UNFINISHED = 1  # a stored position that no slot can serve
 
@@ -67,27 +67,28 @@ class RecoveryPlan:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was done: how many events were published again, and the books afterwards."""
+    """The result: how many events were published again, and the audit afterwards."""
 
     plan: RecoveryPlan
     published: int
-    books: AuditReport
+    report: AuditReport
 
     @property
     def exit_code(self) -> ExitCode:
         """CRITICAL when an event is still missing."""
-        return self.books.exit_code
+        return self.report.exit_code
 
     def document(self) -> dict[str, Any]:
         """Show it as JSON."""
-        return {**self.plan.document(), "published": self.published, "audit": self.books.document()}
+        return {**self.plan.document(), "published": self.published, "audit": self.report.document()}
 
 
 def plan(conn: Connection, client: ConnectClient, definition: Definition) -> RecoveryPlan:
-    """Find out what is broken and what would be done about it, and whether it can be done. Changes nothing.
+    """Plan a recovery: what is broken, what would be done, and whether it can be done. Changes nothing.
 
-    Raises Refused where a relay is the road, where somebody else has the slot, where the connector writes
-    other records than we would, and where something is missing that a step would need; and Unreachable.
+    Raises Refused where a relay publishes the outbox, where another client reads the slot, where the
+    connector writes other records than ours, and where something is missing that a step would need; and
+    Unreachable.
     """
     if publisher.standing(conn, definition) is Publisher.RELAY:
         raise Refused(
@@ -107,7 +108,7 @@ def plan(conn: Connection, client: ConnectClient, definition: Definition) -> Rec
     positions = offsets.read(conn, known, client.offsets(name) if config is not None else None)
     worst = offsets.verdicts(positions)[0]
     broken = worst.severity is Severity.CRITICAL
-    if broken and worst.code not in MENDED:
+    if broken and worst.code not in REPAIRABLE:
         raise Refused(worst.cause, remedy=worst.next_step)
     status = client.status(name) if config is not None else None
     if not broken and (stopped := too_large_message.look(conn, definition, status, positions)) is not None:
@@ -121,7 +122,7 @@ def plan(conn: Connection, client: ConnectClient, definition: Definition) -> Rec
 
 
 def _check_needs(conn: Connection, client: ConnectClient, definition: Definition, *, broken: bool) -> None:
-    """Refuse before the first change what would stop us after it."""
+    """Refuse, before the first change, what would stop a later step."""
     outbox = definition.outbox.table
     table = sql.Identifier(outbox.schema, outbox.name)
     wanted = {
@@ -129,14 +130,14 @@ def _check_needs(conn: Connection, client: ConnectClient, definition: Definition
         f"{outbox.name}_replay": ("SELECT", "INSERT", "UPDATE"),
     }
 
-    def mended(planned: ObjectPlan) -> bool:
+    def repaired(planned: ObjectPlan) -> bool:
         return planned.kind == slots.KIND and broken and slots.is_lost(conn, planned.name)
 
     def topics() -> None:
         preflight.event_topics(definition, preflight.aggregate_types(conn, table))
 
     # Without the table nothing else can be asked.
-    provision.check(conn, client, definition, mended=mended, error=Refused)
+    provision.check(conn, client, definition, mended=repaired, error=Refused)
     if tables.read(conn, outbox) is None:
         return
     preflight.require(
@@ -198,7 +199,7 @@ def recover(
     settle_seconds: float = SETTLE_SECONDS,
     say: Say,
 ) -> Recovered:
-    """Mend what `plan` finds and publish what is missing. Interrupted at any point, call it again.
+    """Repair what `plan` finds and publish what is missing. Interrupted at any point, call it again.
 
     Events of one aggregate keep their order. `since` leaves out rows of events that occurred before:
     needed where the topics no longer hold what they had, and no row tells where that begins. Takes
@@ -212,19 +213,19 @@ def recover(
         if found.broken:
             _stop(conn, client, definition, say)
             _make_slot(conn, definition, say)
-            until = cutover.mark(conn, definition)
+            until = cutover.establish(conn, definition)
             published = _close_gap(conn, definition, since, until, found.cause, rate, say)
         connector_start.start(conn, client, definition, outdated=_unfinished, say=say)
-        books = audit.audit(conn, definition, since=since, settle_seconds=settle_seconds, say=say)
-        if books.missing and not found.broken:
-            # Nothing is on its way any more: these are left from before.
+        report = audit.audit(conn, definition, since=since, settle_seconds=settle_seconds, say=say)
+        if report.missing and not found.broken:
+            # Nothing is in flight any more: these were missing before.
             published += _close_gap(conn, definition, since, None, "left behind", rate, say)
-            books = audit.audit(conn, definition, since=since, settle_seconds=settle_seconds, say=say)
-    return Recovered(found, published, books)
+            report = audit.audit(conn, definition, since=since, settle_seconds=settle_seconds, say=say)
+    return Recovered(found, published, report)
 
 
 def _stop(conn: Connection, client: ConnectClient, definition: Definition, say: Say) -> None:
-    """Stop the connector and spoil its offset, which belongs to a log or a slot that is gone.
+    """Stop the connector and invalidate its offset, which belongs to a WAL or a slot that is gone.
 
     An offset older than every slot shows until the gap is closed that the recovery is not finished.
     """

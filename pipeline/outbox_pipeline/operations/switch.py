@@ -1,11 +1,11 @@
-"""Hand a live outbox from the connector to the relay, and back, without a gap and without an overlap.
+"""Switch a live outbox from the connector to the relay, and back; no event is lost or published by both.
 
 To the relay: the connector is stopped and its slot goes only after every row that is in a topic, by
 id, has left the outbox for the history. What remains is what the connector has not published.
 
-To the connector: the relay's workers are kept out, a slot is made, and a short lock on the outbox
-marks a place in the log and in the table that no transaction straddles. Rows before it are carried
-to the end by the relay, rows behind it are the connector's, which starts when the others are gone.
+To the connector: the relay's workers are kept out, a slot is created, and a short lock on the outbox
+establishes a cutover, a position that no transaction straddles. The relay publishes the rows before it;
+the rows after it are the connector's, which starts when the others are published.
 
 Interrupted at any point, the same call goes on: what was reached is read from the live objects.
 """
@@ -49,12 +49,12 @@ Say = Callable[[str], None]
 
 BATCH_ROWS = 5000
 PATIENCE_SECONDS = 180.0
-BEGUN = -1  # a fence that is not set yet: the switch to the connector has begun
+BEGUN = -1  # stored instead of a position: the switch has begun, its cutover is not established yet
 
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """What a switch moved: rows put into the history, or rows the relay carried to the end."""
+    """What a switch did: rows moved to the history, or rows that the relay published before the cutover."""
 
     road: str
     rows: int
@@ -76,11 +76,11 @@ class _RelayedOutbox:
 
 
 def to_relay(conn: Connection, client: ConnectClient, definition: Definition, *, say: Say) -> Switched:
-    """Take the outbox from the connector. Afterwards a relay may start.
+    """Switch the outbox from the connector to the relay, which may start afterwards.
 
-    The first sweep runs while the connector works, so that the second, when nothing is published, is
-    short. Also mends an outbox whose slot somebody has dropped, and a restored one. Raises Failed
-    where the relay is not set up or the connector does not stop.
+    Published rows are moved to the history twice: first while the connector works, so that the second
+    time, while nothing is published, is short. Also repairs an outbox whose slot was dropped, and a
+    restored one. Raises Failed where the relay is not set up or the connector does not stop.
     """
     relayed = check_to_relay(conn, client, definition)
     with exclusive.hold(conn, definition.pipeline, say=say), SpooledTopics(definition) as records:
@@ -190,11 +190,11 @@ def _archive_published(relayed: _RelayedOutbox, records: SpooledTopics) -> int:
 
 
 def to_cdc(conn: Connection, client: ConnectClient, definition: Definition, *, say: Say) -> Switched:
-    """Give the outbox back to the connector. Ends with a canary that travelled through it.
+    """Switch the outbox from the relay to the connector, and prove with a canary that it works.
 
-    Ends the sessions of the relay's workers; they refuse to go on while the slot exists. Writers wait
-    while the fence is set, some ten milliseconds. Raises Refused while rows wait behind dead letters,
-    and where a slot is missing that the connector has published from.
+    Ends the sessions of the relay's workers, which refuse to start while the slot exists. Writers wait
+    while the cutover is established, some ten milliseconds. Raises Refused while rows wait behind dead
+    letters, and where a slot is missing that the connector has published from.
     """
     relayed = check_to_cdc(conn, client, definition)
     with exclusive.hold(conn, definition.pipeline, say=say), _workers_kept_out(relayed):
@@ -224,7 +224,7 @@ def to_cdc(conn: Connection, client: ConnectClient, definition: Definition, *, s
 
 
 def _stay(conn: Connection, client: ConnectClient, definition: Definition, say: Say) -> Switched:
-    """Let the connector go on that has the outbox. Raises Refused where its offset was given up."""
+    """Keep the connector that has the outbox already. Raises Refused where its offset was removed."""
     name = definition.connect.connector
     status = client.status(name) if client.config(name) is not None else None
     if status is not None and status.state == "STOPPED":
@@ -260,13 +260,13 @@ def _workers_kept_out(relayed: _RelayedOutbox) -> Iterator[None]:
 
 
 def _set_cutover(relayed: _RelayedOutbox) -> int:
-    """Mark where the relay's rows end, move the slot there, and write both down at once."""
+    """Establish the cutover, and store its position and the new publisher in the same transaction."""
 
     def note(until: int) -> None:
         relayed.run("switch_write_fence", until=until)
         publisher.write(relayed.conn, relayed.definition, Publisher.CDC, "switch to cdc")
 
-    return cutover.mark(relayed.conn, relayed.definition, note)
+    return cutover.establish(relayed.conn, relayed.definition, note)
 
 
 def _relay_rest(relayed: _RelayedOutbox, until: int, say: Say) -> int:

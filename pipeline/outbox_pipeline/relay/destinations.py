@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from outbox_connectors.definition import Definition, TopicSpec
-from outbox_pipeline.errors import Failed, OutboxError, Unreachable
+from outbox_pipeline.errors import Failed, OutboxError
 from outbox_pipeline.servers import topics
+from outbox_pipeline.servers.kafka import KafkaForbids
 
 
 class TopicUnavailable(OutboxError):
@@ -46,12 +47,8 @@ class Destinations:
             if found is None:
                 topics.create(kafka, [self._spec(name)])
                 found = topics.inspect(kafka, [name])[name]
-        except Failed as error:
+        except (Failed, KafkaForbids) as error:
             raise TopicUnavailable(name, error.problem) from error
-        except Unreachable as error:
-            if "refuses" in error.problem:
-                raise TopicUnavailable(name, error.problem) from error
-            raise
         if found is None:
             raise TopicUnavailable(name, "was created and is gone again")
         compressed = {kafka.client.get(key) for key in ("compression.type", "compression.codec")} - {

@@ -93,7 +93,7 @@ def size_of(made: Record) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A hunt for the row that makes Kafka refuse a batch: halves, in order, until one row is left.
+    """A binary search for the row that makes Kafka refuse a batch: halves, in order, until one row is left.
 
     A whole request fails when one of its records is refused, so the answer does not name the row.
     """

@@ -17,8 +17,9 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from outbox_pipeline.errors import DefinitionError, OutboxError, Unreachable
+from outbox_pipeline.servers.kafka import KafkaForbids
 
-# How long one call waits before the worker's wishes are looked at again.
+# How long one call waits before the worker's `abandoned` flag is checked again.
 CALL_SECONDS: Final = 1.0
 # How long a partition that is gone is waited for: a broker that has just begun may not know it yet.
 MISSING_SECONDS: Final = 15.0
@@ -40,14 +41,14 @@ class Abandoned(OutboxError):
 
 
 def check_rights(reason: KafkaError, topic: str, *, about_topic: bool) -> None:
-    """Raise Unreachable where Kafka refuses what the relay's transactions need.
+    """Raise KafkaForbids where Kafka refuses what the relay's transactions need.
 
     `about_topic`: an error about a topic is about the progress topic.
     """
     if reason.code() in _FORBIDDEN or (
         about_topic and reason.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     ):
-        raise Unreachable(
+        raise KafkaForbids(
             f"Kafka refuses the relay's transactions: {reason.str()}",
             remedy=f"grant WRITE and DESCRIBE on its transactional ids, and READ and WRITE on topic {topic}, "
             "or run with --transactions off",

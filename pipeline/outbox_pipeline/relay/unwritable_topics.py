@@ -1,4 +1,4 @@
-"""Aggregate types whose topic cannot be written to at the moment: their rows wait, others go on."""
+"""Aggregate types whose topic cannot be written now: their rows wait, rows of other types go on."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ LONGEST_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class UnwritableTopics:
-    """What is parked, until when, and for how long the next time."""
+    """The paused aggregate types: until when, and for how long the next time."""
 
     _until: dict[str, float] = field(default_factory=dict)
     _seconds: dict[str, float] = field(default_factory=dict)
 
-    def park(self, aggregate_type: str, now: float) -> None:
-        """Let the rows of a type wait, longer each time."""
+    def pause(self, aggregate_type: str, now: float) -> None:
+        """Pause the rows of a type, longer each time."""
         seconds = min(LONGEST_SECONDS, self._seconds.get(aggregate_type, FIRST_SECONDS / 2) * 2)
         self._seconds[aggregate_type] = seconds
         self._until[aggregate_type] = now + seconds
 
-    def parked(self, now: float) -> tuple[str, ...]:
-        """List the types that have to wait now."""
+    def now(self, now: float) -> tuple[str, ...]:
+        """List the types that are paused at this time."""
         return tuple(name for name, until in self._until.items() if now < until)

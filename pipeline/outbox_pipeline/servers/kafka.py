@@ -55,6 +55,10 @@ FORBIDDEN = frozenset(
 )
 
 
+class KafkaForbids(Unreachable):
+    """The broker answers that this user lacks a right: to ask again does not help."""
+
+
 @dataclass(slots=True)
 class Administrator:
     """An AdminClient with the reasons librdkafka gave. Lives for one operation; holds connections."""
@@ -83,7 +87,7 @@ class Administrator:
             if code in NO_ANSWER:
                 raise self._unreachable() from error
             if code in FORBIDDEN:
-                raise Unreachable(
+                raise KafkaForbids(
                     f"Kafka refuses us: {error.args[0].str()}",
                     where=self.servers,
                     remedy="grant this user DESCRIBE, CREATE, ALTER and DESCRIBE_CONFIGS on the topics",
