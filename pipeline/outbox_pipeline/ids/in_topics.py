@@ -29,7 +29,7 @@ _ID, _OCCURRED_AT = HEADERS.index("id"), HEADERS.index("occurred_at")
 class Topics:
     """A reader of every event topic of a pipeline, outside every group; commits nothing.
 
-    `begin` starts at the records that were written since then, by the clock of whoever wrote them;
+    `begin` starts at the records that were written since then, by the clock of their producer;
     `since` leaves out events that occurred before. Use it as a context manager.
     """
 
@@ -161,7 +161,7 @@ class Topics:
                         if at[:1] != b'"':
                             continue
             except (TypeError, ValueError, AttributeError, IndexError):
-                pass  # other headers, or none: an end, an error, somebody else's record
+                pass  # other headers, or none: an end, an error, a record of another producer
             found += self._unusual(message, headers)
         return found
 

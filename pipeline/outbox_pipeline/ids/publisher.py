@@ -138,7 +138,7 @@ def check_still_relay(conn: Connection, definition: Definition) -> None:
 def refuse_second(conn: Connection, definition: Definition) -> None:
     """Refuse a connector on an outbox that a relay publishes. Raises Refused.
 
-    A slot that exists already shows that the connector publishes, whoever created it.
+    A slot that exists already shows that the connector publishes.
     """
     if slots.read(conn, definition.postgres.slot) is not None:
         note_connector(conn, definition, f"slot {definition.postgres.slot} was seen")
