@@ -26,18 +26,18 @@ from outbox_pipeline.servers import postgres
 # A point is behind a call of the switch: what it is called on, its name, and which call of it.
 POINTS: Final[dict[str, dict[str, tuple[Any, str, int]]]] = {
     "relay": {
-        "first sweep": (switch.HistoryMove, "run", 1),
+        "first sweep": (switch, "_archive_published", 1),
         "connector stopped": (ConnectClient, "stop", 1),
         "offset forgotten": (switch, "detach", 1),
-        "second sweep": (switch.HistoryMove, "run", 2),
+        "second sweep": (switch, "_archive_published", 2),
         "slot dropped": (switch, "_drop_slot", 1),
         "road written": (publisher, "write", 1),
     },
     "cdc": {
         "slot made": (provision, "apply_postgres", 1),
-        "fence set": (switch, "_set_fence", 1),
+        "fence set": (switch, "_set_cutover", 1),
         "a batch sent": (worker, "publish", 1),
-        "rows carried": (switch, "_drain", 1),
+        "rows carried": (switch, "_relay_rest", 1),
         "offset forgotten": (ConnectClient, "reset_offsets", 1),
         "connector resumed": (ConnectClient, "resume", 1),
         "connector proven": (switch, "_start_connector", 1),

@@ -131,8 +131,8 @@ def test_a_slot_that_lost_its_log(pipeline: Pipeline) -> None:
     written.write(10)
     with pipeline.site.admin() as conn, pipeline.client() as client:
         done = recover.recover(conn, client, pipeline.site.definition, say=print)
-    assert done.books.missing == 0
-    assert done.books.written == 40
+    assert done.report.missing == 0
+    assert done.report.written == 40
     check(pipeline, written)
 
 

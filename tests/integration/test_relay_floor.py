@@ -54,7 +54,7 @@ class Reader:
         for shard in range(SHARDS):
             n = self.last[shard] + 1
             rows = self.session.next_rows(
-                shard, n, limit, published=self.published.get(shard), parked=(), mode=Mode.DELETE
+                shard, n, limit, published=self.published.get(shard), unwritable=(), mode=Mode.DELETE
             )
             self.published[shard] = n if rows else None
             self.last[shard] += bool(rows)
@@ -62,7 +62,7 @@ class Reader:
         return found
 
     def lift(self) -> None:
-        self.session.lift_floors(range(SHARDS), time.monotonic())
+        self.session.raise_read_floors(range(SHARDS), time.monotonic())
 
     def floor(self) -> int:
         return max(self.session._floors.of(shard) for shard in range(SHARDS))
@@ -155,7 +155,7 @@ def test_a_dead_letter_that_comes_back_is_below_the_floor(relayed: Relayed, read
     with relayed.connect() as conn:
         add(conn, relayed, 50)
         first, *_ = reader.read()
-        reader.session.bury(first, "a test", attempts=1, blocks=False)
+        reader.session.add_dead_letter(first, "a test", attempts=1, blocks=False)
         for _ in range(3):
             reader.read()
             reader.lift()
@@ -176,7 +176,7 @@ def blocks(relayed: Relayed, reader: Reader) -> Callable[[bool], int]:
         values: Mapping[str, Any] = {
             "shards": list(range(SHARDS)),
             "floors": floors,
-            "parked": [],
+            "unwritable": [],
             "until": LAST_POSITION,
         }
         explain: LiteralString = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
@@ -236,7 +236,7 @@ def test_floors_are_forgotten_now_and_then() -> None:
     assert floors.settled(Horizon(10, frozenset({"3/1"})), 100.0) is None
     assert floors.settled(Horizon(12, frozenset({"3/1"})), 101.0) is None
     assert floors.settled(Horizon(14, frozenset({"3/2"})), 102.0) == 10
-    floors.lift({0: 11})
+    floors.raise_to({0: 11})
     assert floors.settled(Horizon(20, frozenset()), 103.0) == 14
     assert floors.of(0) == 11
     assert floors.settled(Horizon(21, frozenset()), 161.0) is None

@@ -31,7 +31,7 @@ def test_a_session_that_is_silent_is_ended_but_not_behind_a_flush(relayed: Relay
                 flushed.pgconn.send_flush_request()
                 flushed.pgconn.flush()
             elif conn is session.conn:
-                session.next_rows(0, 1, 10, published=None, parked=(), mode=Mode.DELETE)
+                session.next_rows(0, 1, 10, published=None, unwritable=(), mode=Mode.DELETE)
         with relayed.connect() as conn:
             until(lambda: living(conn, plain, session.conn) == 0, "the end of the silent sessions")
             assert living(conn, flushed) == 1

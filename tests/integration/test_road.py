@@ -17,7 +17,7 @@ from outbox_pipeline.errors import Refused
 from outbox_pipeline.ids import publisher
 from outbox_pipeline.ids.publisher import Publisher
 from outbox_pipeline.operations import recover
-from outbox_pipeline.relay import guard
+from outbox_pipeline.relay import admission
 from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.stack
@@ -184,4 +184,4 @@ def test_the_guard_says_what_is_missing_before_it_asks_for_proof(relayed: Relaye
     with relayed.connect() as conn:
         conn.execute(sql.SQL("DROP TABLE outbox_relay_batch"))
         with pytest.raises(Exception, match="table of batches is missing"):
-            guard.check(conn, relayed.definition, SETTINGS)
+            admission.check_start(conn, relayed.definition, SETTINGS)

@@ -71,7 +71,7 @@ def test_a_fence_sees_what_was_committed_while_it_waited(relayed: Relayed) -> No
         with postgres.as_admin(definition, "test") as conn, ThreadPoolExecutor(1) as aside:
             with writer.transaction():
                 writer.execute("LOCK TABLE outbox IN ROW EXCLUSIVE MODE")
-                placed = aside.submit(cutover.mark, conn, definition)
+                placed = aside.submit(cutover.establish, conn, definition)
                 until(lambda: holder(eye, conn.info.backend_pid), "the fence waits for the writer")
                 outbox.add_many(writer, relayed.events([f"k{n}" for n in range(5)]))
             last = placed.result()

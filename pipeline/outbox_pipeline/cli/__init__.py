@@ -40,10 +40,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "send": ("send:send", "Write one event into the outbox."),
     "audit": ("audit:audit_", "Compare the ids of outbox, topics and inbox."),
     "replay": ("replay:replay_", "Publish retained events again, with the same ids."),
-    "recover": ("recover:recover_", "Mend a lost slot, a failover or a restore, and prove it by ids."),
-    "switch": ("switch:switch_", "Hand a live outbox from the connector to the relay, or back."),
+    "recover": ("recover:recover_", "Repair a lost slot, a failover or a restore, and prove it by ids."),
+    "switch": ("switch:switch_", "Switch a live outbox from the connector to the relay, or back."),
     "prune": ("prune:prune_", "Remove old rows of the outbox that are proven delivered."),
-    "relay": ("relay:relay_", "Carry rows of the outbox to Kafka without Connect."),
+    "relay": ("relay:relay_", "Publish rows of the outbox to Kafka without Connect."),
     "consume": ("consume:consume", "Run a consumer application (module:app)."),
     "inbox": ("inbox:inbox", "Create and inspect a consumer's inbox table."),
     "dead-letters": ("dead_letters:dead_letters", "Look at events that consumers have given up, and decide."),
@@ -179,7 +179,7 @@ def interrupted(*, as_json: bool) -> int:
 
 
 def _spoken(error: Exception) -> Exception:
-    """Put into words what a driver raised and no command expected; one that is not loaded raised nothing."""
+    """Turn an unexpected error of a driver into one of ours; a driver that is not loaded raised nothing."""
     if "psycopg" in sys.modules:
         import psycopg
 

@@ -1,4 +1,4 @@
-"""`outboxctl audit`: is every event where it should be, by ids?"""
+"""`outboxctl audit`: compare the ids of outbox, topics and inbox."""
 
 from __future__ import annotations
 
@@ -18,15 +18,20 @@ SHOWN = 20
 
 @click.command("audit")
 @click.option("--since", metavar="TIME", help="Only events that occurred since then, ISO 8601.")
-@click.option("--inbox", "dsn", metavar="DSN", help="Compare with this database's inbox too.")
-@click.option("--inbox-table", default="inbox", show_default=True, help="Its table, with or without schema.")
+@click.option("--inbox", "dsn", metavar="DSN", help="Also compare with the inbox in this database.")
+@click.option(
+    "--inbox-table",
+    default="inbox",
+    show_default=True,
+    help="Inbox table, with or without schema.",
+)
 @click.option("--consumer", metavar="NAME", help="Only ids that this consumer has applied.")
 @click.option(
     "--settle",
     type=click.FloatRange(min=0),
     default=10.0,
     show_default=True,
-    help="Seconds that missing events have to arrive before they count.",
+    help="Seconds to wait for missing events before they are reported.",
 )
 @pass_invocation
 def audit_(
@@ -40,7 +45,7 @@ def audit_(
     """Compare the ids of outbox, topics and inbox. Changes nothing.
 
     Exits 5 when an event is missing. With --inbox, events that were delivered and not applied count
-    too. Fit for a cron job: memory stays small however many events there are.
+    too. Suitable for a cron job: memory stays small however many events there are.
     """
     definition = invocation.definition()
     begin = None if since is None else moment(since)
@@ -48,28 +53,32 @@ def audit_(
         conn = opened.enter_context(postgres.as_admin(definition, "outboxctl audit"))
         inbox = None
         if dsn is not None:
-            far = postgres.connect(Secret(dsn), application_name="outboxctl audit")
+            connected = postgres.connect(Secret(dsn), application_name="outboxctl audit")
             schema, _, name = inbox_table.rpartition(".")
-            inbox = audit.InboxTable(opened.enter_context(far), TableName(schema or "public", name), consumer)
-        books = audit.audit(
+            inbox = audit.InboxTable(
+                opened.enter_context(connected), TableName(schema or "public", name), consumer
+            )
+        report = audit.audit(
             conn, definition, since=begin, inbox=inbox, settle_seconds=settle, say=output.progress
         )
     if invocation.json:
-        output.json_document(books.document())
+        output.json_document(report.document())
     else:
-        _show(books)
-    return books.exit_code
+        _show(report)
+    return report.exit_code
 
 
-def _show(books: audit.AuditReport) -> None:
-    applied = "" if books.applied is None else f"applied {books.applied:,}  unapplied {books.unapplied:,}  "
+def _show(report: audit.AuditReport) -> None:
+    applied = (
+        "" if report.applied is None else f"applied {report.applied:,}  unapplied {report.unapplied:,}  "
+    )
     output.line(
-        f"written {books.written:,}  delivered {books.delivered:,}  {applied}missing {books.missing:,}  "
-        f"duplicated {books.duplicated:,}  unexpected {books.unexpected:,}"
+        f"written {report.written:,}  delivered {report.delivered:,}  {applied}missing {report.missing:,}  "
+        f"duplicated {report.duplicated:,}  unexpected {report.unexpected:,}"
     )
     for what, ids, count in (
-        ("missing", books.missing_ids, books.missing),
-        ("unapplied", books.unapplied_ids, books.unapplied),
+        ("missing", report.missing_ids, report.missing),
+        ("unapplied", report.unapplied_ids, report.unapplied),
     ):
         for one in ids[:SHOWN]:
             output.line(f"{what} {UUID(bytes=one)}")

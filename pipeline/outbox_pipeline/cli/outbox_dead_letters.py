@@ -1,4 +1,4 @@
-"""`outboxctl dead-letters outbox`: rows that the relay could never publish."""
+"""`outboxctl dead-letters outbox`: rows that the relay can never publish."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from outbox_pipeline.relay import dead_letters
 from outbox_pipeline.servers import postgres, topic_reader
 
 _id = click.option("--id", "event_id", type=click.UUID, help="Only this event.")
-_key = click.option("--key", metavar="TEXT", help="Only this aggregate's.")
-_all = click.option("--all", "every", is_flag=True, help="All of them.")
-_dry_run = click.option("--dry-run", is_flag=True, help="Say which, change nothing.")
+_key = click.option("--key", metavar="TEXT", help="Only events of this aggregate id.")
+_all = click.option("--all", "every", is_flag=True, help="All dead letters.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Show which, change nothing.")
 
 
 @click.group("outbox")
 def outbox() -> None:
-    """Rows that the relay could never publish: list them, put them back, give them up."""
+    """List, requeue or discard rows that the relay can never publish."""
 
 
 @outbox.command("list")
@@ -33,7 +33,7 @@ def outbox() -> None:
 @_key
 @pass_invocation
 def list_(invocation: Invocation, event_id: UUID | None, key: str | None) -> None:
-    """List them with their causes, those that failed first in front."""
+    """List dead letters with their causes, oldest failure first."""
     with _session(invocation) as conn:
         found = dead_letters.find(conn, invocation.definition(), event_id=event_id, aggregate_id=key)
     if invocation.json:
@@ -65,7 +65,7 @@ def _row(letter: dict[str, Any]) -> list[str]:
 def requeue(
     invocation: Invocation, event_id: UUID | None, key: str | None, every: bool, dry_run: bool
 ) -> None:
-    """Put them back into the outbox at their old places, after the cause is mended."""
+    """Move dead letters back to the outbox, to their old positions, after the cause is fixed."""
     _change(invocation, event_id, key, every, dry_run, verb="requeued")
 
 
@@ -74,12 +74,12 @@ def requeue(
 @_key
 @_all
 @_dry_run
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @pass_invocation
 def discard(
     invocation: Invocation, event_id: UUID | None, key: str | None, every: bool, dry_run: bool, yes: bool
 ) -> None:
-    """Delete them for good; their aggregates go on without them."""
+    """Delete dead letters permanently; their aggregates continue without them."""
     if not (yes or dry_run):
         if invocation.json or not sys.stdin.isatty():
             raise UsageError("discard asks before it deletes, and nobody can answer here", remedy="add --yes")

@@ -1,4 +1,4 @@
-"""How `outboxctl` speaks: results on stdout, progress and hints on stderr, colours only on a terminal."""
+"""The output of `outboxctl`: results on stdout, progress and hints on stderr, colours only on a terminal."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ def line(text: str = "") -> None:
 
 
 def progress(text: str) -> None:
-    """Say on stderr what is being done."""
+    """Print progress on stderr."""
     click.echo(text, err=True)
 
 
 def warning(text: str) -> None:
-    """Say on stderr what deserves a look although the command goes on."""
+    """Print a warning on stderr; the command goes on."""
     click.echo(click.style("warning: ", fg="yellow") + text, err=True)
 
 
 def error(text: str) -> None:
-    """Say on stderr, in one line, why the command failed."""
+    """Print on stderr, in one line, why the command failed."""
     one_line = " ".join(text.split())
     click.echo(click.style("error: ", fg="red") + one_line, err=True)
 
 
 def width() -> int | None:
-    """Say how many columns the terminal has, or $COLUMNS; None where stdout has no width."""
+    """Return the columns of the terminal, or $COLUMNS; None where stdout has no width."""
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
         return shutil.get_terminal_size().columns
     return None

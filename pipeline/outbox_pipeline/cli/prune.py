@@ -1,4 +1,4 @@
-"""`outboxctl prune`: take old rows out of the outbox, with proof."""
+"""`outboxctl prune`: remove old rows that are proven delivered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox_pipeline.servers import postgres
 
 
 @click.command("prune")
-@click.option("--dry-run", is_flag=True, help="Find out what could be removed, remove nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what could be removed, remove nothing.")
 @pass_invocation
 def prune_(invocation: Invocation, dry_run: bool) -> int:
     """Remove rows older than outbox.keep that are proven delivered: by the slot, and by id in the topics.

@@ -13,23 +13,27 @@ from outbox_pipeline.servers import postgres
 
 
 @click.command("recover")
-@click.option("--since", metavar="TIME", help="Nothing is missing of what occurred before, ISO 8601.")
+@click.option("--since", metavar="TIME", help="Check only events that occurred since then, ISO 8601.")
 @click.option(
-    "--rate", type=click.FloatRange(min=1), default=5000.0, show_default=True, help="Events a second."
+    "--rate",
+    type=click.FloatRange(min=1),
+    default=5000.0,
+    show_default=True,
+    help="Events per second.",
 )
 @click.option(
     "--settle",
     type=click.FloatRange(min=0),
     default=recover.SETTLE_SECONDS,
     show_default=True,
-    help="Seconds that events on their way have to arrive before they count as missing.",
+    help="Seconds to wait for events in flight before they count as missing.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what is broken and what would be done, change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what is broken and what would be done, change nothing.")
 @pass_invocation
 def recover_(invocation: Invocation, since: str | None, rate: float, settle: float, dry_run: bool) -> int:
-    """Get a pipeline going again after a lost slot, a failover or a restore, and prove it by ids.
+    """Repair a pipeline after a lost slot, a failover or a restore, and prove it by ids.
 
-    Stops the connector, makes the slot anew, publishes the rows that no topic has, in their order,
+    Stops the connector, creates the slot again, publishes the rows that no topic has, in their order,
     starts the connector and audits. Run it again after an interruption. Exits 5 when an event is still
     missing.
     """
@@ -48,15 +52,16 @@ def recover_(invocation: Invocation, since: str | None, rate: float, settle: flo
         done = recover.recover(
             conn, client, definition, since=begin, rate=rate, settle_seconds=settle, say=output.progress
         )
-    books = done.books
+    report = done.report
     if invocation.json:
         output.json_document(done.document())
     else:
         output.line(
-            f"{done.published:,} events published; written {books.written:,}  delivered {books.delivered:,}  "
-            f"missing {books.missing:,}  duplicated {books.duplicated:,}  unexpected {books.unexpected:,}"
+            f"{done.published:,} events published; written {report.written:,}  "
+            f"delivered {report.delivered:,}  missing {report.missing:,}  "
+            f"duplicated {report.duplicated:,}  unexpected {report.unexpected:,}"
         )
-        if books.unexpected:
+        if report.unexpected:
             output.warning("records without a row: of rows that were pruned, or events that a restore undid")
     return done.exit_code
 

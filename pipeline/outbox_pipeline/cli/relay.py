@@ -1,4 +1,4 @@
-"""`outboxctl relay`: carry rows of the outbox to Kafka without Connect."""
+"""`outboxctl relay`: publish rows of the outbox to Kafka without Connect."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from outbox_pipeline.servers.plan import State
 
 
 @click.command("relay")
-@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes.")
-@click.option("--until-empty", is_flag=True, help="End when the outbox is empty.")
+@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Worker processes.")
+@click.option("--until-empty", is_flag=True, help="Exit when the outbox is empty.")
 @click.option(
     "--mode",
     type=click.Choice(["delete", "archive"]),
     default="delete",
     show_default=True,
-    help="What becomes of published rows.",
+    help="Delete published rows, or move them to the history.",
 )
 @click.option(
     "--on-poison",
     type=click.Choice([choice.value for choice in relay.OnPoison]),
     default=relay.OnPoison.BLOCK_AGGREGATE.value,
     show_default=True,
-    help="When a row can never be published: go on without it, let its aggregate wait, or end.",
+    help="When a row can never be published: skip it, make its aggregate wait, or stop the relay.",
 )
 @click.option(
     "--transactions",
@@ -48,15 +48,15 @@ from outbox_pipeline.servers.plan import State
     type=click.IntRange(1, MAX_BATCH),
     default=DEFAULT_BATCH,
     show_default=True,
-    help="Events in a transaction, at most.",
+    help="Maximum number of events per transaction.",
 )
-@click.option("--init", "set_up", is_flag=True, help="Create what the relay needs, and end.")
+@click.option("--init", "set_up", is_flag=True, help="Create what the relay needs, and exit.")
 @click.option(
     "--shards",
     type=click.IntRange(1, MAX_SHARDS),
-    help=f"With --init: parts that aggregates are hashed into, at most one worker each. [{DEFAULT_SHARDS}]",
+    help=f"With --init: number of shards, the maximum number of workers. [{DEFAULT_SHARDS}]",
 )
-@click.option("--no-notify", is_flag=True, help="With --init: no trigger that wakes the workers, they poll.")
+@click.option("--no-notify", is_flag=True, help="With --init: create no trigger that notifies the workers.")
 @click.option("--archive", is_flag=True, help="With --init: create the history for --mode archive.")
 @click.option("--dry-run", is_flag=True, help="With --init: show the plan and change nothing.")
 @pass_invocation
@@ -74,11 +74,11 @@ def relay_(
     archive: bool,
     dry_run: bool,
 ) -> int:
-    """Carry rows of the outbox to Kafka, with the bytes Debezium would write. No Connect needed.
+    """Publish rows of the outbox to Kafka, with the bytes Debezium would write. No Connect needed.
 
     Exactly once into the topics for readers with isolation.level=read_committed, in order per
-    aggregate. Start as many as you like, here or on other machines: shards are shared out among them.
-    Ends after SIGTERM or Ctrl-C when the batches on their way are finished.
+    aggregate. Start as many as you like, on any machine: the shards are divided among them.
+    After SIGTERM or Ctrl-C it finishes the batches in flight and exits.
     """
     if set_up:
         return _init(invocation, shards, notify=not no_notify, archive=archive, dry_run=dry_run)
@@ -116,11 +116,11 @@ def _init(invocation: Invocation, shards: int | None, *, notify: bool, archive: 
     with postgres.as_admin(definition, "outboxctl relay") as conn:
         stored = read_settings(conn, relay_names(definition))
         number = shards or (stored[1] if stored else DEFAULT_SHARDS)
-        wishes = schema.SetUpOptions(number, notify=notify, archive=archive)
+        options = schema.SetUpOptions(number, notify=notify, archive=archive)
         if dry_run:
-            found = schema.plan(conn, definition, wishes)
+            found = schema.plan(conn, definition, options)
         else:
-            found = schema.init(conn, definition, wishes, say=output.progress)
+            found = schema.init(conn, definition, options, say=output.progress)
     if invocation.json:
         output.json_document(found.document())
         return found.exit_code if dry_run else ExitCode.OK

@@ -15,15 +15,19 @@ from outbox_pipeline.servers import postgres
 
 
 @click.command("replay")
-@click.option("--id", "ids", type=click.UUID, multiple=True, help="This event. Repeatable.")
+@click.option("--id", "ids", type=click.UUID, multiple=True, help="Id of an event. Repeatable.")
 @click.option(
-    "--ids-from", type=click.File("r"), help="The events of this file, one id a line; - is standard input."
+    "--ids-from", type=click.File("r"), help="File with one event id per line; - is standard input."
 )
-@click.option("--since", metavar="TIME", help="Events that occurred since then, ISO 8601.")
-@click.option("--aggregate", nargs=2, metavar="TYPE ID", help="Events of this aggregate.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why; kept in the log of replays.")
+@click.option("--since", metavar="TIME", help="Only events that occurred since then, ISO 8601.")
+@click.option("--aggregate", nargs=2, metavar="TYPE ID", help="Only events of this aggregate.")
+@click.option("--reason", required=True, metavar="TEXT", help="Reason, kept in the log of replays.")
 @click.option(
-    "--rate", type=click.FloatRange(min=1), default=1000.0, show_default=True, help="Events a second."
+    "--rate",
+    type=click.FloatRange(min=1),
+    default=1000.0,
+    show_default=True,
+    help="Events per second.",
 )
 @click.option("--dry-run", is_flag=True, help="Count them, publish nothing.")
 @pass_invocation
@@ -37,10 +41,10 @@ def replay_(
     rate: float,
     dry_run: bool,
 ) -> int:
-    """Publish retained events again, with the same ids: consumers drop what they have already.
+    """Publish retained events again, with the same ids; consumers skip those they have applied.
 
-    Every condition given has to hold. Who did it, when, why and what is kept in the table
-    OUTBOX_replay.
+    An event must match every given option. The table OUTBOX_replay records who replayed what,
+    when and why.
     """
     definition = invocation.definition()
     named = [*ids, *(_ids(ids_from) if ids_from else ())]

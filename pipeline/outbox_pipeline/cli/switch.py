@@ -1,4 +1,4 @@
-"""`outboxctl switch`: hand a live outbox from one road to the other."""
+"""`outboxctl switch`: switch a live outbox between connector and relay."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ from outbox_pipeline.servers import postgres, slots
 
 
 @click.command("switch")
-@click.option("--to", "road", type=click.Choice(["relay", "cdc"]), required=True, help="The road to take.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing.")
+@click.option(
+    "--to",
+    "road",
+    type=click.Choice(["relay", "cdc"]),
+    required=True,
+    help="The new publisher.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be done, change nothing.")
 @pass_invocation
 def switch_(invocation: Invocation, road: str, dry_run: bool) -> int:
-    """Hand a live outbox from the connector to the relay, or back: no gap, no event on both roads.
+    """Switch a live outbox from the connector to the relay, or back; no event is lost or published by both.
 
     Run it again after an interruption. After --to relay, start outboxctl relay; --to cdc ends the
     relay's workers itself and starts the connector.

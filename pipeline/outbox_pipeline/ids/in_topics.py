@@ -1,4 +1,4 @@
-"""Read the ids of records out of every event topic of a pipeline, from the side."""
+"""Read the ids of the records in every event topic of a pipeline, outside every consumer group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outbox_pipeline.servers.kafka import FORBIDDEN, unreachable
 
 BATCH: Final = 2000
 METADATA_SECONDS: Final = 30.0
-SILENT_SECONDS: Final = 60.0  # in which a broker that works has something to say: a record or an end
+SILENT_SECONDS: Final = 60.0  # in which a working broker sends a record or reports the end of a partition
 ANY_MAJOR: Final = 14  # the names of headers are the same on every server
 _ID, _OCCURRED_AT = HEADERS.index("id"), HEADERS.index("occurred_at")
 
@@ -29,7 +29,7 @@ _ID, _OCCURRED_AT = HEADERS.index("id"), HEADERS.index("occurred_at")
 class Topics:
     """A reader of every event topic of a pipeline, outside every group; commits nothing.
 
-    `begin` starts at the records that were written since then, by the clock of whoever wrote them;
+    `begin` starts at the records that were written since then, by the clock of their producer;
     `since` leaves out events that occurred before. Use it as a context manager.
     """
 
@@ -75,7 +75,7 @@ class Topics:
         self._consumer.close()
 
     def _assign(self) -> None:
-        """Take every partition of every topic there is now, where it was left or from its start."""
+        """Assign every partition of every topic, from where reading stopped or from its start."""
         pattern = topic_reader.topic_pattern(self._definition.kafka.topic)
         own = _own_topics(self._definition)
         try:
@@ -161,7 +161,7 @@ class Topics:
                         if at[:1] != b'"':
                             continue
             except (TypeError, ValueError, AttributeError, IndexError):
-                pass  # other headers, or none: an end, an error, somebody else's record
+                pass  # other headers, or none: an end, an error, a record of another producer
             found += self._unusual(message, headers)
         return found
 

@@ -1,17 +1,15 @@
-"""Which road publishes an outbox, written down beside it: connector and relay must never both.
+"""The publisher of an outbox, connector or relay, stored beside it: both must never publish it.
 
-A slot shows that the connector is the road. Once it is dropped, by whomever, nothing in PostgreSQL
-tells that rows which are still in the outbox have been published. So the last road is written into
-the table OUTBOX_road, and a relay starts only where the road is its own, or where it is proven that
-no row of the outbox is in a topic.
+A slot shows that the connector publishes. Once the slot is dropped, nothing in PostgreSQL shows that
+rows which are still in the outbox have been published. So the last publisher is stored in the table
+OUTBOX_road, and a relay starts only where it was the relay, or where it is proven that no row of the
+outbox is in a topic.
 """
 
 from __future__ import annotations
 
-import tempfile
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from enum import StrEnum
-from pathlib import Path
 from typing import LiteralString
 
 import psycopg
@@ -21,9 +19,7 @@ from psycopg.rows import TupleRow
 from outbox_connectors.definition import Definition
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Refused
-from outbox_pipeline.ids import in_tables
-from outbox_pipeline.ids.in_topics import Topics
-from outbox_pipeline.ids.spool import Spool
+from outbox_pipeline.ids.comparison import SpooledTopics, compare, spooled_rows
 from outbox_pipeline.servers import slots, trust
 
 Connection = psycopg.Connection[TupleRow]
@@ -38,7 +34,7 @@ class Publisher(StrEnum):
 
 
 def written(conn: Connection, definition: Definition) -> Publisher | None:
-    """Read the road that is written down; None where none ever was. Two queries, no lock."""
+    """Read the stored publisher; None where none was ever stored. Two queries, no lock."""
     name = {"name": _table(definition).as_string(conn)}
     there = conn.execute(statements.get("road_find"), name).fetchone()
     row = _run(conn, definition, "road_read") if there and there[0] else None
@@ -46,30 +42,30 @@ def written(conn: Connection, definition: Definition) -> Publisher | None:
 
 
 def standing(conn: Connection, definition: Definition) -> Publisher | None:
-    """Tell whose the outbox is now: the connector's while there is a slot, lost or not, else as written."""
+    """Read the publisher now: the connector while there is a slot, lost or not, else the stored one."""
     if slots.read(conn, definition.postgres.slot) is not None:
         return Publisher.CDC
     return written(conn, definition)
 
 
-def write(conn: Connection, definition: Definition, road: Publisher, why: str) -> None:
-    """Write down whose the outbox is. Does nothing for the relay while there is a slot."""
+def write(conn: Connection, definition: Definition, new: Publisher, why: str) -> None:
+    """Store the publisher of the outbox. Does not store the relay while there is a slot."""
     # Two that create a table at once: IF NOT EXISTS lets the second fail on the catalog's own index.
     with suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable), conn.transaction():
         _run(conn, definition, "road_create")
-    # Somebody else may have created it since this session began.
+    # Another role may have created it since this session began.
     trust.refuse(trust.of_outbox(conn, definition.outbox.table))
-    _run(conn, definition, "road_write", road=road, why=why, slot=definition.postgres.slot)
+    _run(conn, definition, "road_write", road=new, why=why, slot=definition.postgres.slot)
 
 
 def note_connector(conn: Connection, definition: Definition, why: str) -> None:
-    """Write down that the connector has published, where a relay was ever the road."""
+    """Store that the connector has published, where the relay is stored."""
     if written(conn, definition) is Publisher.RELAY:
         write(conn, definition, Publisher.CDC, why)
 
 
 def forget(conn: Connection, definition: Definition) -> None:
-    """Drop what is written down: the outbox is gone."""
+    """Drop the stored publisher of an outbox that is gone."""
     _run(conn, definition, "road_drop")
 
 
@@ -77,10 +73,10 @@ def admit_relay(conn: Connection, definition: Definition, *, restored: bool = Fa
     """Let a relay begin, or raise Refused because it could publish rows a second time.
 
     `restored`: Kafka knows later batches than this database, as after the restore of an older copy;
-    then what is written down proves nothing. Where proof is needed, all ids of the outbox and of the
+    then the stored publisher proves nothing. Where proof is needed, all ids of the outbox and of the
     topics are compared, once. Raises Unreachable.
     """
-    check_only_road(conn, definition)
+    refuse_beside_connector(conn, definition)
     found = written(conn, definition)
     if found is Publisher.RELAY and not restored:
         return
@@ -104,14 +100,14 @@ def _prove_unpublished(
             remedy=TO_RELAY,
         )
     count = published(conn, definition)
-    # A relay that began beside us may have proved it, written it down and published meanwhile.
+    # Another relay may have proved it, stored it and published since this one began.
     began = not restored and written(conn, definition) is Publisher.RELAY
     if count and not began:
         why = "; the database is an older copy than Kafka has seen" if restored else ""
         raise Refused(f"{count:,} rows are in the topics already{why}", where=table, remedy=TO_RELAY)
 
 
-def check_only_road(conn: Connection, definition: Definition) -> None:
+def refuse_beside_connector(conn: Connection, definition: Definition) -> None:
     """Refuse a relay beside a connector: a slot means that it has published these rows, or will.
 
     A lost slot too: what the connector published before is still in the outbox. Raises Refused.
@@ -129,8 +125,8 @@ def check_only_road(conn: Connection, definition: Definition) -> None:
 
 
 def check_still_relay(conn: Connection, definition: Definition) -> None:
-    """Refuse a worker whose road has become another's since its relay was admitted. Raises Refused."""
-    check_only_road(conn, definition)
+    """Refuse a worker when the connector has become the publisher since its relay was admitted."""
+    refuse_beside_connector(conn, definition)
     if written(conn, definition) is Publisher.CDC:
         raise Refused(
             f"pipeline {definition.pipeline} is being handed to the connector",
@@ -142,7 +138,7 @@ def check_still_relay(conn: Connection, definition: Definition) -> None:
 def refuse_second(conn: Connection, definition: Definition) -> None:
     """Refuse a connector on an outbox that a relay publishes. Raises Refused.
 
-    A slot that is there already shows that the connector is the road, whoever made it.
+    A slot that exists already shows that the connector publishes.
     """
     if slots.read(conn, definition.postgres.slot) is not None:
         note_connector(conn, definition, f"slot {definition.postgres.slot} was seen")
@@ -159,14 +155,10 @@ def refuse_second(conn: Connection, definition: Definition) -> None:
 def published(conn: Connection, definition: Definition) -> int:
     """Count the rows of the outbox whose ids are in a topic. Reads both, in little memory."""
     outbox = definition.outbox.table
-    with ExitStack() as opened:
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="outbox-road-")))
-        ours, theirs = (opened.enter_context(Spool(folder / name)) for name in ("rows", "records"))
-        in_tables.read(conn, [sql.Identifier(outbox.schema, outbox.name)], None, ours)
-        for chunk in opened.enter_context(Topics(definition)).to_the_end():
-            theirs.add(chunk)
-        pairs = zip(ours.buckets(), theirs.buckets(), strict=True)
-        return sum(len(set(mine) & set(records)) for mine, records in pairs)
+    table = sql.Identifier(outbox.schema, outbox.name)
+    with spooled_rows(conn, [table]) as rows, SpooledTopics(definition) as records:
+        records.read_on()
+        return sum(len(part.published) for part in compare(rows, records.ids))
 
 
 def _table(definition: Definition) -> sql.Identifier:

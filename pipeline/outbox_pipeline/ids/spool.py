@@ -1,8 +1,10 @@
-"""Ids by the million in little memory: cut by their last byte into files, compared file by file."""
+"""Millions of ids in little memory: split by their last byte into files, compared file by file."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Self
@@ -33,7 +35,7 @@ class Spool:
             file.close()
 
     def add(self, ids: Iterable[bytes]) -> None:
-        """Take ids of 16 bytes each. The last byte of a UUID is random in every version in use."""
+        """Add ids of 16 bytes each. The last byte of a UUID is random in every version in use."""
         buffers = self._buffers
         count = 0
         for one in ids:
@@ -45,7 +47,7 @@ class Spool:
                 self._flush(number, buffer)
 
     def put(self, bucket: int, packed: bytes) -> None:
-        """Take ids of one bucket, one behind the other, as the server has packed them."""
+        """Add ids of one bucket, concatenated, as the server has packed them."""
         self.count += len(packed) // ID_BYTES
         buffer = self._buffers[bucket]
         buffer += packed
@@ -63,3 +65,10 @@ class Spool:
             file.seek(0)
             data = file.read()
             yield [data[at : at + ID_BYTES] for at in range(0, len(data), ID_BYTES)]
+
+
+@contextmanager
+def temporary_spool() -> Iterator[Spool]:
+    """Spool into temporary files that are deleted at the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="outbox-ids-") as folder, Spool(Path(folder) / "spool") as spool:
+        yield spool

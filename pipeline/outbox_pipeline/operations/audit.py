@@ -1,26 +1,24 @@
 """Audit a pipeline by ids: what was written, what is in the topics, what was applied.
 
-Reads everything once, in bounded memory, and changes nothing. While events flow, some are on their
-way: ids that are missing get `settle_seconds` to arrive before they count.
+Reads everything once, in bounded memory, and changes nothing. While events flow, some are in flight:
+missing ids have `settle_seconds` to arrive before they count.
 """
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from pathlib import Path
+from datetime import datetime
 
 import psycopg
 from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Definition, TableName
 from outbox_pipeline.ids import in_tables
-from outbox_pipeline.ids.in_topics import Topics
-from outbox_pipeline.ids.spool import Spool
+from outbox_pipeline.ids.comparison import CLOCK_TOLERANCE, SpooledTopics, compare, spooled_rows
+from outbox_pipeline.ids.spool import Spool, temporary_spool
 from outbox_pipeline.operations.audit_report import AuditReport
 from outbox_pipeline.provision.tables import identifier
 from outbox_pipeline.relay import schema
@@ -29,13 +27,12 @@ from outbox_pipeline.relay.names import relay_names
 __all__ = ["AuditReport", "InboxTable", "audit"]
 
 Connection = psycopg.Connection[TupleRow]
-LOOK_SECONDS = 0.5
-SLACK = timedelta(hours=1)  # between the time of an event and that of its record
+POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class InboxTable:
-    """Where a consumer's applied ids are. `consumer` None: whoever has applied them."""
+    """Where the ids of applied events are. `consumer` None: those of every consumer."""
 
     conn: Connection
     table: TableName
@@ -66,34 +63,29 @@ def audit(
         tables.append(names.qualified(names.history))
     kept = live.history or not live.settings
     with ExitStack() as opened:
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="outbox-audit-")))
-        written = opened.enter_context(Spool(folder / "written"))
-        in_tables.read(conn, tables, since, written)
-        say(f"{written.count:,} rows read")
-        begins = [None] if since is None else [since - SLACK, None]
-        for number, begin in enumerate(begins):
-            topics = opened.enter_context(Topics(definition, begin=begin, since=since))
-            delivered = opened.enter_context(Spool(folder / f"delivered-{number}"))
-            for chunk in topics.to_the_end():
-                delivered.add(chunk)
-            say(f"{delivered.count:,} records read")
+        rows = opened.enter_context(spooled_rows(conn, tables, since=since))
+        say(f"{rows.count:,} rows read")
+        begins = [None] if since is None else [since - CLOCK_TOLERANCE, None]
+        for begin in begins:
+            records = opened.enter_context(SpooledTopics(definition, begin=begin, since=since))
+            say(f"{records.read_on():,} records read")
             applied = None
             if inbox is not None:
-                applied = opened.enter_context(Spool(folder / f"applied-{number}"))
+                applied = opened.enter_context(temporary_spool())
                 in_tables.read_applied(inbox.conn, identifier(inbox.table), inbox.consumer, applied)
                 say(f"{applied.count:,} applied ids read")
-            books = _compare(written, delivered, applied, kept=kept)
-            if not books.missing:
+            report = _report(rows, records.ids, applied, kept=kept)
+            if not report.missing:
                 break
         deadline = clock() + settle_seconds
-        while books.missing and clock() < deadline:
-            books.arrived(topics.more(LOOK_SECONDS))
-    return books
+        while report.missing and clock() < deadline:
+            report.arrived(records.topics.more(POLL_SECONDS))
+    return report
 
 
-def _compare(written: Spool, delivered: Spool, applied: Spool | None, *, kept: bool) -> AuditReport:
-    books = AuditReport()
+def _report(rows: Spool, records: Spool, applied: Spool | None, *, kept: bool) -> AuditReport:
+    report = AuditReport()
     done = applied.buckets() if applied is not None else None
-    for ours, theirs in zip(written.buckets(), delivered.buckets(), strict=True):
-        books.enter(ours, theirs, next(done) if done is not None else None, kept=kept)
-    return books
+    for part in compare(rows, records):
+        report.add(part, next(done) if done is not None else None, kept=kept)
+    return report

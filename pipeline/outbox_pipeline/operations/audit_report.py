@@ -1,4 +1,4 @@
-"""The books: what was written, delivered and applied, id by id. Pure."""
+"""What an audit counts: ids that were written, delivered and applied. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from outbox_connectors.errors import ExitCode
+from outbox_pipeline.ids.comparison import ComparedIds
 
 MAX_LISTED: Final = 10_000
 MAX_REMEMBERED: Final = 1_000_000  # ids that may still arrive are known up to this number
@@ -15,7 +16,7 @@ MAX_REMEMBERED: Final = 1_000_000  # ids that may still arrive are known up to t
 
 @dataclass(slots=True)
 class AuditReport:
-    """Counts, and the ids that need a person. Lists end, counts do not: see `document`."""
+    """Counts of ids, and the ids of events that did not arrive. The lists are limited, the counts are not."""
 
     written: int = 0
     delivered: int = 0  # different ids
@@ -33,7 +34,7 @@ class AuditReport:
         return ExitCode.CRITICAL if self.missing or self.unapplied else ExitCode.OK
 
     def document(self) -> dict[str, Any]:
-        """Show them as the JSON of `outboxctl audit --json`, with at most MAX_LISTED ids a list."""
+        """Return them as the JSON of `outboxctl audit --json`, with at most MAX_LISTED ids a list."""
         return {
             "written": self.written,
             "delivered": self.delivered,
@@ -46,36 +47,29 @@ class AuditReport:
             "unexpected": self.unexpected,
         }
 
-    def enter(
-        self,
-        written: Iterable[bytes],
-        delivered: list[bytes],
-        applied: Iterable[bytes] | None,
-        *,
-        kept: bool,
-    ) -> None:
-        """Enter one part of the ids, cut the same way from every source.
+    def add(self, part: ComparedIds, applied: Iterable[bytes] | None, *, kept: bool) -> None:
+        """Count one bucket of the ids; `applied` is the same bucket of the inbox.
 
-        `kept`: published rows stay, so a record without a row is unexpected.
+        `kept`: published rows stay in a table, so a record without a row is unexpected.
         """
-        rows, records = set(written), set(delivered)
-        self.written += len(rows)
+        records = set(part.records)
+        self.written += len(part.rows)
         self.delivered += len(records)
-        self.duplicated += len(delivered) - len(records)
-        lost = rows - records
-        self.missing += len(lost)
-        self.missing_ids += sorted(lost)[: MAX_REMEMBERED - len(self.missing_ids)]
+        self.duplicated += len(part.records) - len(records)
+        missing = part.rows - records
+        self.missing += len(missing)
+        self.missing_ids += sorted(missing)[: MAX_REMEMBERED - len(self.missing_ids)]
         if kept:
-            self.unexpected += len(records - rows)
+            self.unexpected += len(records - part.rows)
         if applied is not None:
             done = set(applied)
             self.applied = (self.applied or 0) + len(done)
-            late = records - done
-            self.unapplied += len(late)
-            self.unapplied_ids += sorted(late)[: MAX_REMEMBERED - len(self.unapplied_ids)]
+            unapplied = records - done
+            self.unapplied += len(unapplied)
+            self.unapplied_ids += sorted(unapplied)[: MAX_REMEMBERED - len(self.unapplied_ids)]
 
     def arrived(self, late: Iterable[bytes]) -> None:
-        """Strike ids off the missing ones: they were on their way."""
+        """Count missing ids as delivered that have arrived since."""
         found = set(late).intersection(self.missing_ids)
         self.missing -= len(found)
         self.delivered += len(found)

@@ -1,6 +1,7 @@
-"""Mark a place in the outbox and in the log that no transaction straddles, and move an idle slot to it.
+"""Establish a cutover: a position in the outbox and in the WAL, and move an idle slot to it.
 
-Rows up to the place are somebody else's to publish, rows behind it the connector's.
+No transaction has rows on both sides. Rows up to the position are published by the relay or by
+`recover`, later rows by the connector.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from outbox_pipeline.servers import logical_messages, postgres
 LOCK_MILLISECONDS = "10000"
 
 
-def mark(
+def establish(
     conn: psycopg.Connection[TupleRow], definition: Definition, note: Callable[[int], None] = lambda _: None
 ) -> int:
-    """Set a fence; return the last position before it. `note` is called before the transaction commits.
+    """Establish a cutover; return its position. `note` is called with it before the transaction commits.
 
-    Writers wait meanwhile, some ten milliseconds and as long as the oldest of them has been writing.
-    Raises Failed when one does not end soon, Refused when somebody reads the slot, and Unreachable.
+    Writers wait meanwhile: some ten milliseconds, and until every open transaction that has written ends.
+    Raises Failed when one does not end soon, Refused when the slot is being read, and Unreachable.
     """
     table = sql.Identifier(definition.outbox.table.schema, definition.outbox.table.name)
     try:

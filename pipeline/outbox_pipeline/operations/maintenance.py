@@ -1,4 +1,4 @@
-"""Keep the outbox tidy while it runs: partitions made ahead of their day, old rows pruned with proof."""
+"""Regular maintenance of a running outbox: create the partitions of the coming days, prune old rows."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from outbox_connectors.definition import Definition, Partitioning
 from outbox_pipeline import sql as statements
 from outbox_pipeline.errors import Refused
 from outbox_pipeline.operations import prune
-from outbox_pipeline.provision import tables
+from outbox_pipeline.provision import preflight, tables
 from outbox_pipeline.servers import admin_rights, postgres
-from outbox_pipeline.servers.plan import State
+from outbox_pipeline.servers.plan import ChangeKind, State
 
 APPLICATION_NAME = "outboxctl watch tidy"
 LOCK_MILLISECONDS = "5000"
@@ -25,10 +25,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceResult:
-    """What was done in one go."""
+    """What one run of the maintenance did."""
 
-    made: tuple[str, ...]  # partitions
-    dropped: tuple[str, ...]  # partitions
+    made: tuple[str, ...]  # partitions created
+    dropped: tuple[str, ...]  # partitions dropped
     rows: int  # removed, those of dropped partitions included
 
     def __str__(self) -> str:
@@ -45,18 +45,28 @@ def maintain(definition: Definition, say: Say) -> MaintenanceResult:
     at most LOCK_MILLISECONDS for a lock. Raises OutboxError (Refused where the role is not the owner of
     the table) and psycopg.Error.
     """
+    table = definition.outbox.table
     with postgres.as_admin(definition, APPLICATION_NAME) as conn:
         try:
-            return _tidy(conn, definition, say)
+            preflight.table_rights(conn, table.schema, {table.name: ("SELECT", "DELETE")})
+        except Refused as error:
+            raise _not_the_owner(conn, definition, error.problem) from error
+        try:
+            return _maintain(conn, definition, say)
         except psycopg.errors.InsufficientPrivilege as error:
-            raise Refused(
-                f"role {conn.info.user} may not tidy: {error.diag.message_primary}",
-                where=f"table {definition.outbox.table}",
-                remedy="watch as the table's owner, or with --no-tidy and run outboxctl prune as the owner",
-            ) from error
+            problem = error.diag.message_primary or "permission denied"
+            raise _not_the_owner(conn, definition, problem) from error
 
 
-def _tidy(conn: psycopg.Connection[TupleRow], definition: Definition, say: Say) -> MaintenanceResult:
+def _not_the_owner(conn: psycopg.Connection[TupleRow], definition: Definition, problem: str) -> Refused:
+    return Refused(
+        f"role {conn.info.user} may not tidy: {problem}",
+        where=f"table {definition.outbox.table}",
+        remedy="watch as the table's owner, or with --no-tidy and run outboxctl prune as the owner",
+    )
+
+
+def _maintain(conn: psycopg.Connection[TupleRow], definition: Definition, say: Say) -> MaintenanceResult:
     (now,) = conn.execute(statements.get("prune_read_clock")).fetchone() or (None,)
     assert now is not None
     made = make_ahead(conn, definition, now)
@@ -65,7 +75,7 @@ def _tidy(conn: psycopg.Connection[TupleRow], definition: Definition, say: Say) 
 
 
 def make_ahead(conn: psycopg.Connection[TupleRow], definition: Definition, now: datetime) -> tuple[str, ...]:
-    """Make the missing partitions of today and the days ahead, and name them. Nothing else is mended.
+    """Create the missing partitions of today and the days ahead, and name them. Changes nothing else.
 
     One transaction; adding a partition locks the table for the moment (PostgreSQL docs: ACCESS
     EXCLUSIVE on the default partition). Raises Refused where the table is not as the definition has it.
@@ -83,13 +93,13 @@ def make_ahead(conn: psycopg.Connection[TupleRow], definition: Definition, now: 
             remedy=planned.remedy or "run outboxctl apply",
         )
     wanted = [
-        (change.field, statement)
+        (change, statement)
         for change, statement in zip(planned.changes, planned.sql, strict=True)
-        if change.field.startswith("partition ")
+        if change.kind in (ChangeKind.MISSING_PARTITION, ChangeKind.PARTITION_PARAMETERS)
     ]
     if wanted:
         with conn.transaction():
             conn.execute(statements.get("limit_lock_wait"), {"milliseconds": LOCK_MILLISECONDS})
             for _, statement in wanted:
                 conn.execute(statement)
-    return tuple(field.split()[1] for field, _ in wanted if not field.endswith(" parameters"))
+    return tuple(change.subject for change, _ in wanted if change.kind is ChangeKind.MISSING_PARTITION)

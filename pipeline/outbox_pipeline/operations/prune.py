@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -24,8 +24,8 @@ from outbox_pipeline import sql as statements
 from outbox_pipeline.connect import message_gate
 from outbox_pipeline.errors import Refused
 from outbox_pipeline.ids import publisher
+from outbox_pipeline.ids.comparison import missing_in_topics
 from outbox_pipeline.ids.in_tables import PAGES
-from outbox_pipeline.ids.in_topics import Topics
 from outbox_pipeline.ids.publisher import Publisher
 from outbox_pipeline.provision import preflight
 from outbox_pipeline.relay import schema
@@ -39,12 +39,9 @@ BATCH_ROWS = 5000
 # A snapshot older than this keeps the dead rows of a prune for longer than the prune takes.
 OLD_SNAPSHOT_SECONDS = 60.0
 LOCK_MILLISECONDS = "5000"
-# In which a connector that works confirms the end of the log: Connect stores offsets, and Debezium confirms
-# them, every offset.flush.interval.ms, 60 s unless the worker says otherwise.
+# The time in which a connector that works confirms the end of the WAL: Connect stores offsets, and Debezium
+# confirms them, every offset.flush.interval.ms, 60 s by default.
 CONFIRM_SECONDS = 150.0
-# Records are looked for from the time of the oldest event on, less this for clocks that differ; where
-# that does not find all, from the beginning.
-SLACK = timedelta(hours=1)
 
 
 @dataclass(slots=True)
@@ -106,7 +103,7 @@ def prune(
 
 
 def _check_needs(run: _Run, *, history: bool, relayed: bool) -> None:
-    """Refuse before the first row goes what would stop us after it."""
+    """Refuse, before the first row is removed, what would stop a later step."""
     names = run.names
     wanted = dict.fromkeys((names.outbox, *([names.history] if history else [])), ("SELECT", "DELETE"))
     preflight.table_rights(run.conn, names.schema, wanted)
@@ -125,7 +122,7 @@ class _Run:
     done: Pruned
 
     def has_old(self, table: str, moment: str) -> bool:
-        """Tell whether there is anything to do."""
+        """Return whether a table has rows old enough to remove."""
         places = {"table": self.names.qualified(table), "moment": sql.Identifier(moment)}
         query = sql.SQL(statements.get("prune_has_old")).format(**places)
         row = self.conn.execute(query, {"before": self.before}).fetchone()
@@ -182,18 +179,6 @@ def _confirmed(conn: Connection, values: dict[str, str]) -> int:
     return lsn.parse(row[1]) if row and row[1] else 0
 
 
-def _unproven(definition: Definition, ids: set[bytes], oldest: datetime) -> set[bytes]:
-    """Find the ids that no topic has. Reads on only until all are found."""
-    left = set(ids)
-    for begin in (oldest - SLACK, None):
-        with Topics(definition, begin=begin) as topics:
-            for chunk in topics.to_the_end():
-                left.difference_update(chunk)
-                if not left:
-                    return left
-    return left
-
-
 # -- removal -----------------------------------------------------------------------------------------
 
 
@@ -213,7 +198,7 @@ def _prune_outbox(run: _Run) -> None:
             _drop(run, name, size)
         elif behind is None:  # a plain table, or the partition of days that have none of their own
             for ids, oldest in run.old(name, "occurred_at"):
-                unproven = _unproven(run.definition, ids, oldest)
+                unproven = missing_in_topics(run.definition, ids, oldest)
                 run.done.unproven += len(unproven)
                 _delete(run, name, ids - unproven)
     done = run.done
@@ -239,7 +224,7 @@ def _drop(run: _Run, name: str, size: int) -> None:
     table = {"partition": run.names.qualified(name)}
     count = _count(run.conn, table)
     for ids, oldest in run.old(name, "occurred_at"):
-        unproven = _unproven(run.definition, ids, oldest)
+        unproven = missing_in_topics(run.definition, ids, oldest)
         if unproven:
             run.done.unproven += len(unproven)
             run.say(f"{name} stays: {len(unproven):,} of its rows are in no topic")

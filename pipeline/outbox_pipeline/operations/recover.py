@@ -1,20 +1,17 @@
 """Get a pipeline going again whose slot and connector no longer fit, and prove that nothing is missing.
 
 Whatever happened (a slot lost or dropped, a failover, a restore), the way is the same. The connector
-is stopped, a slot stands at a place of the log that no transaction straddles, the rows before that
-place which no topic has are published, in their order, and then the connector starts with the rows
-behind it. Ids decide, never positions or times of the log that is gone.
+is stopped, its slot is moved to a position of the WAL that no transaction straddles, the rows before
+that position which no topic has are published in their order, and then the connector starts with the
+rows after it. Ids decide, never positions or times of a WAL that is gone.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -27,15 +24,15 @@ from outbox_connectors.errors import ExitCode
 from outbox_connectors.findings import Severity
 from outbox_pipeline import provision
 from outbox_pipeline import sql as statements
-from outbox_pipeline.connect import canary, message_gate, offsets, too_large_message, wire_guard
+from outbox_pipeline.connect import message_gate, offsets, too_large_message, wire_guard
+from outbox_pipeline.connect.answers import SourceOffset
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.connect.detaching import detach
 from outbox_pipeline.errors import Refused
-from outbox_pipeline.ids import in_tables, publisher
-from outbox_pipeline.ids.in_topics import Topics
+from outbox_pipeline.ids import publisher
+from outbox_pipeline.ids.comparison import ComparedIds, SpooledTopics, compare, spooled_rows
 from outbox_pipeline.ids.publisher import Publisher
-from outbox_pipeline.ids.spool import Spool
-from outbox_pipeline.operations import audit, cutover, replay
+from outbox_pipeline.operations import audit, connector_start, cutover, replay
 from outbox_pipeline.operations.audit import AuditReport
 from outbox_pipeline.operations.replay import Selection
 from outbox_pipeline.provision import exclusive, preflight, tables
@@ -48,7 +45,6 @@ from outbox_pipeline.servers.positions import RECOVERABLE
 Connection = psycopg.Connection[TupleRow]
 Say = Callable[[str], None]
 
-PATIENCE_SECONDS = 180.0
 SETTLE_SECONDS = 60.0
 ASK_CHUNK = 50_000
 UNFINISHED = 1  # a stored position that no slot can serve
@@ -70,27 +66,28 @@ class RecoveryPlan:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was done: how many events were published again, and the books afterwards."""
+    """The result: how many events were published again, and the audit afterwards."""
 
     plan: RecoveryPlan
     published: int
-    books: AuditReport
+    report: AuditReport
 
     @property
     def exit_code(self) -> ExitCode:
         """CRITICAL when an event is still missing."""
-        return self.books.exit_code
+        return self.report.exit_code
 
     def document(self) -> dict[str, Any]:
         """Show it as JSON."""
-        return {**self.plan.document(), "published": self.published, "audit": self.books.document()}
+        return {**self.plan.document(), "published": self.published, "audit": self.report.document()}
 
 
 def plan(conn: Connection, client: ConnectClient, definition: Definition) -> RecoveryPlan:
-    """Find out what is broken and what would be done about it, and whether it can be done. Changes nothing.
+    """Plan a recovery: what is broken, what would be done, and whether it can be done. Changes nothing.
 
-    Raises Refused where a relay is the road, where somebody else has the slot, where the connector writes
-    other records than we would, and where something is missing that a step would need; and Unreachable.
+    Raises Refused where a relay publishes the outbox, where another client reads the slot, where the
+    connector writes other records than ours, and where something is missing that a step would need; and
+    Unreachable.
     """
     if publisher.standing(conn, definition) is Publisher.RELAY:
         raise Refused(
@@ -120,7 +117,7 @@ def plan(conn: Connection, client: ConnectClient, definition: Definition) -> Rec
 
 
 def _check_needs(conn: Connection, client: ConnectClient, definition: Definition, *, broken: bool) -> None:
-    """Refuse before the first change what would stop us after it."""
+    """Refuse, before the first change, what would stop a later step."""
     outbox = definition.outbox.table
     table = sql.Identifier(outbox.schema, outbox.name)
     wanted = {
@@ -128,14 +125,14 @@ def _check_needs(conn: Connection, client: ConnectClient, definition: Definition
         f"{outbox.name}_replay": ("SELECT", "INSERT", "UPDATE"),
     }
 
-    def mended(planned: ObjectPlan) -> bool:
+    def repaired(planned: ObjectPlan) -> bool:
         return planned.kind == slots.KIND and broken and slots.is_lost(conn, planned.name)
 
     def topics() -> None:
         preflight.event_topics(definition, preflight.aggregate_types(conn, table))
 
     # Without the table nothing else can be asked.
-    provision.check(conn, client, definition, mended=mended, error=Refused)
+    provision.check(conn, client, definition, mended=repaired, error=Refused)
     if tables.read(conn, outbox) is None:
         return
     preflight.require(
@@ -197,7 +194,7 @@ def recover(
     settle_seconds: float = SETTLE_SECONDS,
     say: Say,
 ) -> Recovered:
-    """Mend what `plan` finds and publish what is missing. Interrupted at any point, call it again.
+    """Repair what `plan` finds and publish what is missing. Interrupted at any point, call it again.
 
     Events of one aggregate keep their order. `since` leaves out rows of events that occurred before:
     needed where the topics no longer hold what they had, and no row tells where that begins. Takes
@@ -211,19 +208,19 @@ def recover(
         if found.broken:
             _stop(conn, client, definition, say)
             _make_slot(conn, definition, say)
-            until = cutover.mark(conn, definition)
+            until = cutover.establish(conn, definition)
             published = _close_gap(conn, definition, since, until, found.cause, rate, say)
-        _start(conn, client, definition, say)
-        books = audit.audit(conn, definition, since=since, settle_seconds=settle_seconds, say=say)
-        if books.missing and not found.broken:
-            # Nothing is on its way any more: these are left from before.
+        connector_start.start(conn, client, definition, outdated=_unfinished, say=say)
+        report = audit.audit(conn, definition, since=since, settle_seconds=settle_seconds, say=say)
+        if report.missing and not found.broken:
+            # Nothing is in flight any more: these were missing before.
             published += _close_gap(conn, definition, since, None, "left behind", rate, say)
-            books = audit.audit(conn, definition, since=since, settle_seconds=settle_seconds, say=say)
-    return Recovered(found, published, books)
+            report = audit.audit(conn, definition, since=since, settle_seconds=settle_seconds, say=say)
+    return Recovered(found, published, report)
 
 
 def _stop(conn: Connection, client: ConnectClient, definition: Definition, say: Say) -> None:
-    """Stop the connector and spoil its offset, which belongs to a log or a slot that is gone.
+    """Stop the connector and invalidate its offset, which belongs to a WAL or a slot that is gone.
 
     An offset older than every slot shows until the gap is closed that the recovery is not finished.
     """
@@ -243,18 +240,9 @@ def _make_slot(conn: Connection, definition: Definition, say: Say) -> None:
     provision.apply_postgres(conn, definition, say=say)
 
 
-def _start(conn: Connection, client: ConnectClient, definition: Definition, say: Say) -> None:
-    name = definition.connect.connector
-    status = client.status(name) if client.config(name) is not None else None
-    if status is not None and status.state in ("STOPPED", "PAUSED"):
-        stored = client.offsets(name)
-        if stored is not None and stored.resume_at == UNFINISHED:
-            client.reset_offsets(name)
-        client.resume(name)
-    else:
-        provision.apply(conn, client, definition, say=say)
-    travelled = canary.travel(conn, definition, timeout_seconds=PATIENCE_SECONDS)
-    say(f"connector {name} works: a canary took {travelled.seconds * 1000:.0f} ms")
+def _unfinished(stored: SourceOffset | None) -> bool:
+    """Tell whether an offset is the mark of an unfinished recovery and no position to resume from."""
+    return stored is not None and stored.resume_at == UNFINISHED
 
 
 # -- the gap -----------------------------------------------------------------------------------------
@@ -288,19 +276,15 @@ def gap(conn: Connection, definition: Definition, since: datetime | None, until:
     """
     outbox = definition.outbox.table
     table = sql.Identifier(outbox.schema, outbox.name)
-    with ExitStack() as opened:
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="outbox-recover-")))
-        written, delivered = (opened.enter_context(Spool(folder / name)) for name in ("written", "delivered"))
-        in_tables.read(conn, [table], since, written, until=until)
-        topics = opened.enter_context(Topics(definition))
-        for chunk in topics.to_the_end():
-            delivered.add(chunk)
-        missing: list[bytes] = []
-        for ours, theirs in zip(written.buckets(), delivered.buckets(), strict=True):
-            missing += set(ours) - set(theirs)
-        if not missing or since is not None or not topics.trimmed():
+    with (
+        spooled_rows(conn, [table], since=since, until=until) as rows,
+        SpooledTopics(definition) as records,
+    ):
+        records.read_on()
+        missing = [one for part in compare(rows, records.ids) for one in part.missing]
+        if not missing or since is not None or not records.topics.trimmed():
             return missing
-        first = _first_delivered(conn, table, written, delivered)
+        first = _first_delivered(conn, table, compare(rows, records.ids))
         if first is None:
             raise Refused(
                 f"{len(missing):,} rows are in no topic, but the topics have been trimmed, "
@@ -311,13 +295,13 @@ def gap(conn: Connection, definition: Definition, since: datetime | None, until:
         return _behind(conn, table, missing, first)
 
 
-def _first_delivered(conn: Connection, table: sql.Identifier, written: Spool, delivered: Spool) -> int | None:
+def _first_delivered(conn: Connection, table: sql.Identifier, compared: Iterable[ComparedIds]) -> int | None:
     query = sql.SQL(statements.get("recover_first_position")).format(table=table)
     first: int | None = None
-    for ours, theirs in zip(written.buckets(), delivered.buckets(), strict=True):
-        both = [UUID(bytes=one) for one in set(ours) & set(theirs)]
-        for at in range(0, len(both), ASK_CHUNK):
-            row = conn.execute(query, {"ids": both[at : at + ASK_CHUNK]}).fetchone()
+    for part in compared:
+        published = [UUID(bytes=one) for one in part.published]
+        for at in range(0, len(published), ASK_CHUNK):
+            row = conn.execute(query, {"ids": published[at : at + ASK_CHUNK]}).fetchone()
             if row and row[0] is not None:
                 first = row[0] if first is None else min(first, row[0])
     return first

@@ -1,4 +1,4 @@
-"""Publish retained events again, with their ids: consumers drop what they have and take what they miss.
+"""Publish retained events again with their ids; consumers with an inbox skip those they have applied.
 
 What is retained: the history of a relay, and the outbox while a connector publishes it. What is in the
 outbox of a relay has not been published yet and is left to it.
@@ -112,7 +112,7 @@ def _refuse_other_form(conn: Connection, definition: Definition) -> None:
 
 
 def _check_needs(conn: Connection, definition: Definition, names: RelayNames, selection: Selection) -> None:
-    """Refuse before the log is written what would stop us after it."""
+    """Refuse, before the log is written, what would stop a later step."""
     retained = _retained(conn, definition, names)
     wanted: dict[str, Sequence[str]] = dict.fromkeys(retained, ("SELECT",))
     wanted[f"{names.outbox}_replay"] = ("SELECT", "INSERT", "UPDATE")

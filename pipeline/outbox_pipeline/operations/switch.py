@@ -1,26 +1,24 @@
-"""Hand a live outbox from the connector to the relay, and back, without a gap and without an overlap.
+"""Switch a live outbox from the connector to the relay, and back; no event is lost or published by both.
 
 To the relay: the connector is stopped and its slot goes only after every row that is in a topic, by
 id, has left the outbox for the history. What remains is what the connector has not published.
 
-To the connector: the relay's workers are kept out, a slot is made, and a short lock on the outbox
-marks a place in the log and in the table that no transaction straddles. Rows before it are carried
-to the end by the relay, rows behind it are the connector's, which starts when the others are gone.
+To the connector: the relay's workers are kept out, a slot is created, and a short lock on the outbox
+establishes a cutover, a position that no transaction straddles. The relay publishes the rows before it;
+the rows after it are the connector's, which starts when the others are published.
 
 Interrupted at any point, the same call goes on: what was reached is read from the live objects.
 """
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from threading import Event
-from typing import LiteralString, Self
+from typing import LiteralString
 from uuid import UUID
 
 import psycopg
@@ -30,15 +28,14 @@ from psycopg.rows import TupleRow
 from outbox_connectors.definition import Definition
 from outbox_pipeline import provision
 from outbox_pipeline import sql as statements
-from outbox_pipeline.connect import canary, message_gate, wire_guard
+from outbox_pipeline.connect import message_gate, wire_guard
 from outbox_pipeline.connect.client import ConnectClient
 from outbox_pipeline.connect.detaching import detach
 from outbox_pipeline.errors import Failed, Refused
-from outbox_pipeline.ids import in_tables, publisher
-from outbox_pipeline.ids.in_topics import Topics
+from outbox_pipeline.ids import publisher
+from outbox_pipeline.ids.comparison import SpooledTopics, compare, spooled_rows
 from outbox_pipeline.ids.publisher import Publisher
-from outbox_pipeline.ids.spool import Spool
-from outbox_pipeline.operations import cutover
+from outbox_pipeline.operations import connector_start, cutover
 from outbox_pipeline.provision import exclusive, preflight
 from outbox_pipeline.relay import Mode, RelaySettings, schema
 from outbox_pipeline.relay.names import RelayNames, identifiers, relay_names
@@ -52,20 +49,19 @@ Say = Callable[[str], None]
 
 BATCH_ROWS = 5000
 PATIENCE_SECONDS = 180.0
-CANARY_SECONDS = 180.0
-BEGUN = -1  # a fence that is not set yet: the switch to the connector has begun
+BEGUN = -1  # stored instead of a position: the switch has begun, its cutover is not established yet
 
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """What a switch moved: rows put into the history, or rows the relay carried to the end."""
+    """What a switch did: rows moved to the history, or rows that the relay published before the cutover."""
 
     road: str
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _RelayedOutbox:
     conn: Connection
     definition: Definition
     names: RelayNames
@@ -80,62 +76,62 @@ class _Place:
 
 
 def to_relay(conn: Connection, client: ConnectClient, definition: Definition, *, say: Say) -> Switched:
-    """Take the outbox from the connector. Afterwards a relay may start.
+    """Switch the outbox from the connector to the relay, which may start afterwards.
 
-    The first sweep runs while the connector works, so that the second, when nothing is published, is
-    short. Also mends an outbox whose slot somebody has dropped, and a restored one. Raises Failed
-    where the relay is not set up or the connector does not stop.
+    Published rows are moved to the history twice: first while the connector works, so that the second
+    time, while nothing is published, is short. Also repairs an outbox whose slot was dropped, and a
+    restored one. Raises Failed where the relay is not set up or the connector does not stop.
     """
-    place = check_to_relay(conn, client, definition)
-    with exclusive.hold(conn, definition.pipeline, say=say), HistoryMove(place) as sweep:
-        swept = sweep.run()
-        say(f"{swept:,} published rows moved to the history")
+    relayed = check_to_relay(conn, client, definition)
+    with exclusive.hold(conn, definition.pipeline, say=say), SpooledTopics(definition) as records:
+        moved = _archive_published(relayed, records)
+        say(f"{moved:,} published rows moved to the history")
         if publisher.standing(conn, definition) is not Publisher.RELAY:
             # The offset belongs to the slot, which goes too.
             detach(conn, client, definition, client.reset_offsets, again="switch")
             say(f"connector {definition.connect.connector} is stopped")
-            swept += sweep.run()  # everything that will ever be published is there now
-            say(f"{swept:,} published rows moved to the history, the rest is the relay's")
+            moved += _archive_published(relayed, records)  # the connector publishes nothing any more
+            say(f"{moved:,} published rows moved to the history, the rest is the relay's")
         if slots.read(conn, definition.postgres.slot) is not None:
             publisher.write(conn, definition, Publisher.CDC, "switch to relay")  # until the rest is done
             _drop_slot(conn, definition)
-        place.run("switch_write_fence", until=None)
+        relayed.run("switch_write_fence", until=None)
         publisher.write(conn, definition, Publisher.RELAY, "switch to relay")
-    return Switched("relay", swept)
+    return Switched("relay", moved)
 
 
-def check_to_relay(conn: Connection, client: ConnectClient, definition: Definition) -> _Place:
+def check_to_relay(conn: Connection, client: ConnectClient, definition: Definition) -> _RelayedOutbox:
     """Raise where a switch to the relay could not go through to its end. Changes nothing.
 
     Raises Failed where the relay is not set up, Refused for the connector's form of records, for rights,
     topics and room that are missing, and Unreachable.
     """
-    place = _place(conn, definition)
-    _check_history(place)
+    relayed = _relayed_outbox(conn, definition)
+    _check_history(relayed)
     wire_guard.refuse_other_form(definition, client)
-    preflight.require(_needs(place))
-    return place
+    preflight.require(_needs(relayed))
+    return relayed
 
 
-def check_to_cdc(conn: Connection, client: ConnectClient, definition: Definition) -> _Place:
+def check_to_cdc(conn: Connection, client: ConnectClient, definition: Definition) -> _RelayedOutbox:
     """Raise where a switch to the connector could not go through to its end. Changes nothing.
 
     As `check_to_relay`, and Refused while rows wait behind dead letters or an object that `apply` makes is
     blocked, Failed where Connect refuses the configuration.
     """
-    place = _place(conn, definition)
-    _check_history(place)
+    relayed = _relayed_outbox(conn, definition)
+    _check_history(relayed)
     wire_guard.refuse_other_form(definition, client)
     message_gate.refuse(definition, definition.heartbeat_prefix, "the fence")
     provision.check(conn, client, definition, error=Refused)
     if publisher.standing(conn, definition) is Publisher.RELAY:
-        _refuse_left(place.run("switch_count_waiting"))
-    preflight.require(_needs(place))
-    return place
+        _refuse_left(relayed.run("switch_count_waiting"))
+    preflight.require(_needs(relayed))
+    return relayed
 
 
-def _needs(place: _Place) -> tuple[Callable[[], None], ...]:
-    conn, definition, names = place.conn, place.definition, place.names
+def _needs(relayed: _RelayedOutbox) -> tuple[Callable[[], None], ...]:
+    conn, definition, names = relayed.conn, relayed.definition, relayed.names
     wanted = {
         names.outbox: ("SELECT", "DELETE", preflight.LOCK),
         names.history: ("SELECT", "INSERT"),
@@ -154,7 +150,7 @@ def _needs(place: _Place) -> tuple[Callable[[], None], ...]:
     )
 
 
-def _place(conn: Connection, definition: Definition) -> _Place:
+def _relayed_outbox(conn: Connection, definition: Definition) -> _RelayedOutbox:
     names = relay_names(definition)
     found = read_settings(conn, names)
     if found is None:
@@ -164,11 +160,11 @@ def _place(conn: Connection, definition: Definition) -> _Place:
         )
     if found[0] != definition.pipeline:
         raise Refused(f"outbox {definition.outbox.table} is relayed by pipeline {found[0]}")
-    return _Place(conn, definition, names, found[1])
+    return _RelayedOutbox(conn, definition, names, found[1])
 
 
-def _check_history(place: _Place) -> None:
-    if not schema.read(place.conn, place.names).history:
+def _check_history(relayed: _RelayedOutbox) -> None:
+    if not schema.read(relayed.conn, relayed.names).history:
         raise Failed("the relay has no history", remedy="run outboxctl relay --init --archive")
 
 
@@ -176,51 +172,33 @@ def _drop_slot(conn: Connection, definition: Definition) -> None:
     slots.drop(conn, definition.postgres.slot)
 
 
-class HistoryMove:
-    """Moves published rows to the history. A second run reads only the records that have come since."""
+def _archive_published(relayed: _RelayedOutbox, records: SpooledTopics) -> int:
+    """Move the rows whose ids are in a topic to the history, batch by batch. Returns their number.
 
-    def __init__(self, place: _Place) -> None:
-        self._place = place
-        self._opened = ExitStack()
-
-    def __enter__(self) -> Self:
-        with ExitStack() as opened:
-            found = tempfile.TemporaryDirectory(prefix="outbox-switch-")
-            self._folder = Path(opened.enter_context(found))
-            self._delivered = opened.enter_context(Spool(self._folder / "delivered"))
-            self._topics = opened.enter_context(Topics(self._place.definition))
-            self._opened = opened.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
-
-    def run(self) -> int:
-        """Move the rows whose ids are in a topic, batch by batch. Returns their number."""
-        place, swept = self._place, 0
-        for chunk in self._topics.to_the_end():
-            self._delivered.add(chunk)
-        with tempfile.TemporaryDirectory(dir=self._folder) as folder, Spool(Path(folder) / "rows") as ours:
-            in_tables.read(place.conn, [place.names.qualified(place.names.outbox)], None, ours)
-            for mine, records in zip(ours.buckets(), self._delivered.buckets(), strict=True):
-                published = list(set(mine) & set(records))
-                for at in range(0, len(published), BATCH_ROWS):
-                    part = [UUID(bytes=one) for one in published[at : at + BATCH_ROWS]]
-                    place.run("switch_archive", ids=part)
-                swept += len(published)
-        return swept
+    Called again with the same `records`, it reads only those that have come since.
+    """
+    moved = 0
+    records.read_on()
+    with spooled_rows(relayed.conn, [relayed.names.qualified(relayed.names.outbox)]) as rows:
+        for part in compare(rows, records.ids):
+            published = list(part.published)
+            for at in range(0, len(published), BATCH_ROWS):
+                ids = [UUID(bytes=one) for one in published[at : at + BATCH_ROWS]]
+                relayed.run("switch_archive", ids=ids)
+            moved += len(published)
+    return moved
 
 
 def to_cdc(conn: Connection, client: ConnectClient, definition: Definition, *, say: Say) -> Switched:
-    """Give the outbox back to the connector. Ends with a canary that travelled through it.
+    """Switch the outbox from the relay to the connector, and prove with a canary that it works.
 
-    Ends the sessions of the relay's workers; they refuse to go on while the slot exists. Writers wait
-    while the fence is set, some ten milliseconds. Raises Refused while rows wait behind dead letters,
-    and where a slot is missing that the connector has published from.
+    Ends the sessions of the relay's workers, which refuse to start while the slot exists. Writers wait
+    while the cutover is established, some ten milliseconds. Raises Refused while rows wait behind dead
+    letters, and where a slot is missing that the connector has published from.
     """
-    place = check_to_cdc(conn, client, definition)
-    with exclusive.hold(conn, definition.pipeline, say=say), _gate(place):
-        found = place.run("switch_read_fence")
+    relayed = check_to_cdc(conn, client, definition)
+    with exclusive.hold(conn, definition.pipeline, say=say), _workers_kept_out(relayed):
+        found = relayed.run("switch_read_fence")
         until = found[0] if found else None
         slot = slots.read(conn, definition.postgres.slot)
         if until is None and slot is not None and publisher.written(conn, definition) is not Publisher.RELAY:
@@ -228,9 +206,9 @@ def to_cdc(conn: Connection, client: ConnectClient, definition: Definition, *, s
         if until is None and slot is None:
             publisher.admit_relay(conn, definition)  # nothing may have been published that is still here
         if until is None or until == BEGUN:
-            place.run("switch_write_fence", until=BEGUN)  # the slot will be ours, not a live connector's
+            relayed.run("switch_write_fence", until=BEGUN)  # the slot will be ours, not a live connector's
             provision.apply_postgres(conn, definition, say=say)
-            until = _set_fence(place)
+            until = _set_cutover(relayed)
             say(f"rows up to position {until} are the relay's")
         elif slot is None or slot.lost:
             raise Refused(
@@ -239,14 +217,14 @@ def to_cdc(conn: Connection, client: ConnectClient, definition: Definition, *, s
                 remedy="run outboxctl switch --to relay, then --to cdc again",
             )
         assert isinstance(until, int)
-        carried = _drain(place, until, say)
+        carried = _relay_rest(relayed, until, say)
         _start_connector(conn, client, definition, say)
-        place.run("switch_write_fence", until=None)
+        relayed.run("switch_write_fence", until=None)
     return Switched("cdc", carried)
 
 
 def _stay(conn: Connection, client: ConnectClient, definition: Definition, say: Say) -> Switched:
-    """Let the connector go on that has the outbox. Raises Refused where its offset was given up."""
+    """Keep the connector that has the outbox already. Raises Refused where its offset was removed."""
     name = definition.connect.connector
     status = client.status(name) if client.config(name) is not None else None
     if status is not None and status.state == "STOPPED":
@@ -257,46 +235,46 @@ def _stay(conn: Connection, client: ConnectClient, definition: Definition, say: 
                 remedy="finish it: run outboxctl switch --to relay, then --to cdc",
             )
         client.resume(name)
-    _prove(conn, definition, say)
+    connector_start.prove(conn, definition, say)
     return Switched("cdc", 0)
 
 
 @contextmanager
-def _gate(place: _Place) -> Iterator[None]:
+def _workers_kept_out(relayed: _RelayedOutbox) -> Iterator[None]:
     """Keep the relay's workers out for the duration of a block."""
-    lock = {"lock": place.names.lock}
+    lock = {"lock": relayed.names.lock}
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        row = place.conn.execute(statements.get("switch_close_gate"), lock).fetchone()
+        row = relayed.conn.execute(statements.get("switch_close_gate"), lock).fetchone()
         if row and row[0]:
             break
         if time.monotonic() > deadline:
             raise Failed("workers of the relay come back again and again", remedy="stop the relay first")
-        place.conn.execute(statements.get("switch_end_workers"), lock)
+        relayed.conn.execute(statements.get("switch_end_workers"), lock)
         time.sleep(0.05)
     try:
         yield
     finally:
-        if not place.conn.closed and not place.conn.broken:
-            place.conn.execute(statements.get("switch_open_gate"), lock)
+        if not relayed.conn.closed and not relayed.conn.broken:
+            relayed.conn.execute(statements.get("switch_open_gate"), lock)
 
 
-def _set_fence(place: _Place) -> int:
-    """Mark where the relay's rows end, move the slot there, and write both down at once."""
+def _set_cutover(relayed: _RelayedOutbox) -> int:
+    """Establish the cutover, and store its position and the new publisher in the same transaction."""
 
     def note(until: int) -> None:
-        place.run("switch_write_fence", until=until)
-        publisher.write(place.conn, place.definition, Publisher.CDC, "switch to cdc")
+        relayed.run("switch_write_fence", until=until)
+        publisher.write(relayed.conn, relayed.definition, Publisher.CDC, "switch to cdc")
 
-    return cutover.mark(place.conn, place.definition, note)
+    return cutover.establish(relayed.conn, relayed.definition, note)
 
 
-def _drain(place: _Place, until: int, say: Say) -> int:
-    """Carry the rows before the fence to the end."""
+def _relay_rest(relayed: _RelayedOutbox, until: int, say: Say) -> int:
+    """Publish the rows that are left for the relay, up to position `until`."""
     worker = RelayWorker(
-        place.definition,
-        place.names,
-        place.shards,
+        relayed.definition,
+        relayed.names,
+        relayed.shards,
         RelaySettings(until_empty=True, mode=Mode.ARCHIVE),
         say=say,
         waiter=Waiter(),
@@ -304,7 +282,7 @@ def _drain(place: _Place, until: int, say: Say) -> int:
         until=until,
     )
     carried = worker.run().published
-    _refuse_left(place.run("switch_count_left", until=until))
+    _refuse_left(relayed.run("switch_count_left", until=until))
     say(f"{carried:,} rows carried to the end")
     return carried
 
@@ -318,17 +296,5 @@ def _refuse_left(counted: tuple[object, ...] | None) -> None:
 
 
 def _start_connector(conn: Connection, client: ConnectClient, definition: Definition, say: Say) -> None:
-    name = definition.connect.connector
-    status = client.status(name) if client.config(name) is not None else None
-    if status is not None and status.state == "STOPPED":
-        client.reset_offsets(name)  # its stored position belongs to the slot that is gone
-        client.resume(name)
-    else:
-        provision.apply(conn, client, definition, say=say)
-    _prove(conn, definition, say)
-
-
-def _prove(conn: Connection, definition: Definition, say: Say) -> None:
-    travelled = canary.travel(conn, definition, timeout_seconds=CANARY_SECONDS)
-    name = definition.connect.connector
-    say(f"connector {name} works: a canary took {travelled.seconds * 1000:.0f} ms")
+    # Whatever position is stored belongs to a slot that is gone.
+    connector_start.start(conn, client, definition, outdated=lambda _: True, say=say)

@@ -20,7 +20,7 @@ from outbox_connectors import record
 from outbox_connectors.definition import Outbox, Partitioning, Payload, TableName
 from outbox_pipeline import sql as statements
 from outbox_pipeline.servers.admin_rights import Rights
-from outbox_pipeline.servers.plan import FieldChange, ObjectPlan, State, blocked, text_of
+from outbox_pipeline.servers.plan import ChangeKind, FieldChange, ObjectPlan, State, blocked, text_of
 from outbox_pipeline.servers.trust import Untrusted
 
 KIND = "table"
@@ -218,7 +218,7 @@ def _columns(live: LiveTable, outbox: Outbox) -> Iterator[tuple[FieldChange, str
         if column is None:
             if not nullable or name == "payload":
                 yield (
-                    FieldChange(f"column {name}", "missing", sql_type),
+                    _missing_column(name, sql_type),
                     f"ALTER TABLE {table} ADD COLUMN {name} …",
                 )
             continue
@@ -284,8 +284,10 @@ def _mends(
     for name in expected_partitions(outbox, today):
         table = TableName(outbox.table.schema, name)
         if name not in live.partitions and name.rpartition("_")[2] not in taken:
-            yield FieldChange(f"partition {name}", "missing", "present"), _partition(outbox, name)
-            yield FieldChange(f"partition {name} parameters", "missing", "set"), _autovacuum(table)
+            made = FieldChange(f"partition {name}", "missing", "present", ChangeKind.MISSING_PARTITION, name)
+            yield made, _partition(outbox, name)
+            field, kind = f"partition {name} parameters", ChangeKind.PARTITION_PARAMETERS
+            yield FieldChange(field, "missing", "set", kind, name), _autovacuum(table)
     for name, partition in live.partitions.items():
         yield from _options(partition["options"], TableName(outbox.table.schema, name))
 
@@ -302,7 +304,11 @@ def _missing_columns(live: LiveTable, outbox: Outbox) -> Iterator[tuple[FieldCha
                 check=sql.Identifier(f"{name}_fits_a_header" if text else "headers_fit_a_header"),
                 limit=sql.Literal(record.MAX_TRACE_TEXT if text else record.MAX_HEADERS_BYTES),
             )
-            yield FieldChange(f"column {name}", "missing", sql_type), statement
+            yield _missing_column(name, sql_type), statement
+
+
+def _missing_column(name: str, sql_type: str) -> FieldChange:
+    return FieldChange(f"column {name}", "missing", sql_type, ChangeKind.MISSING_COLUMN, name)
 
 
 def _trigger(live: LiveTable, outbox: Outbox) -> Iterator[tuple[FieldChange, sql.Composed]]:

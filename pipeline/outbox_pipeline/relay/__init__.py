@@ -1,4 +1,4 @@
-"""The road without Connect: rows of the outbox to Kafka, by polling, with the bytes Debezium would write.
+"""The relay: publishes rows of the outbox to Kafka without Connect, with the bytes Debezium would write.
 
     from outbox_pipeline import relay
 
@@ -7,7 +7,7 @@
 Order per aggregate is kept: aggregates are hashed onto shards, a shard has one owner, rows go in the
 order of `position`. That is the order of commits for writers that take turns on an aggregate (a row
 lock, a version that must match). Transactions that write one aggregate at the same time have no order
-of their own, on this road or any other.
+of their own, with the relay or with Debezium.
 
 Exactly once into the topic: a read_committed reader sees every event once, whatever is killed or
 frozen when. With `transactions=False`: at least once.
@@ -22,7 +22,7 @@ import psycopg
 
 from outbox_connectors.definition import Definition
 from outbox_pipeline.errors import Unreachable
-from outbox_pipeline.relay import guard
+from outbox_pipeline.relay import admission
 from outbox_pipeline.relay.counters import RelayCounters
 from outbox_pipeline.relay.names import relay_names
 from outbox_pipeline.relay.poison import OnPoison
@@ -46,13 +46,13 @@ def run(
     """Relay until `stop` is set, or until the outbox is empty where the settings say so.
 
     One worker runs in this thread; more run as processes of their own. `waiter.wake()` makes a change
-    of `stop` noticed at once, also from a signal handler. Batches on their way are finished before it
+    of `stop` noticed at once, also from a signal handler. Batches in flight are finished before it
     returns. Raises Failed (not set up), Refused (a connector or another pipeline reads the same
     outbox) and Unreachable; a server that goes away later is waited for.
     """
     try:
         with postgres.as_admin(definition, "outboxctl relay") as conn:
-            shards = guard.check(conn, definition, settings)
+            shards = admission.check_start(conn, definition, settings)
     except psycopg.OperationalError as error:
         problem = " ".join((error.diag.message_primary or str(error)).split())
         where = f"PostgreSQL, database {definition.postgres.connector.database}"

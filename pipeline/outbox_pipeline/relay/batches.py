@@ -1,8 +1,8 @@
-"""The numbers of batches: what a shard has to do next, from what PostgreSQL and Kafka know. Pure.
+"""Batch numbers: decide from PostgreSQL's and Kafka's what a shard has to do next. Pure.
 
 PostgreSQL has one row per shard: batch n and its ids, written in the transaction that deletes batch
-n - 1. Kafka has the number of the last batch, written in the transaction that holds its records. So
-whoever takes a shard over knows whether the last batch is in the topics, whatever was killed when.
+n - 1. Kafka has the number of the last batch, written in the transaction that holds its records. So a
+worker that takes over a shard knows whether the last batch is in the topics, whatever was killed when.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def resume(noted: int | None, committed: int | None) -> Progress:
 
     `noted` is the batch in PostgreSQL, None when there was never one. `committed` is Kafka's number,
     None when Kafka does not know one (the progress topic was made anew): then the batch is sent again,
-    since a repetition is better than a hole.
+    since a repeated event is better than a lost one.
     """
     if noted is None:
         return Progress(last=committed or 0)

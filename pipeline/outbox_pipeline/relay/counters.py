@@ -1,4 +1,4 @@
-"""What a relay has done, to be added up over workers and shown."""
+"""Counters of a relay, summed over its workers and shown at its end."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class RelayCounters:
 
     published: int = 0  # events whose transaction committed
     batches: int = 0
-    sent_again: int = 0  # batches of a predecessor that were not in the topics
+    sent_again: int = 0  # batches of a previous owner that were not in the topics
     refused: int = 0  # batches that Kafka refused
-    fenced: int = 0  # producers that another one took the place of
+    fenced: int = 0  # producers that were fenced by another
     taken: int = 0  # shards taken over
     dead_letters: int = 0
 

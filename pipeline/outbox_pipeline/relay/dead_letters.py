@@ -1,4 +1,4 @@
-"""Rows that could never be published: listed, put back after the cause is mended, or given up."""
+"""The relay's dead letters, rows that can never be published: list, requeue or discard them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def find(
 def requeue(conn: Connection, definition: Definition, ids: Sequence[str]) -> int:
     """Put dead letters back at their places; their aggregates go on from there. One statement.
 
-    Raises Failed for a row that the table refuses: mend the row in the dead letters first.
+    Raises Failed for a row that the table refuses: correct the row in the dead letters first.
     """
     try:
         return _change(conn, definition, "relay_requeue_dead_letters", ids)

@@ -1,4 +1,4 @@
-"""What belongs to the relay of an outbox, and how it is called.
+"""The names of the objects that belong to the relay of an outbox.
 
 In PostgreSQL everything is named after the outbox table, so that two pipelines on one table meet;
 in Kafka everything is named after the pipeline.
@@ -34,7 +34,7 @@ class RelayNames:
 
     @property
     def batch(self) -> str:
-        """The table with the batch of each shard that is on its way."""
+        """The table with the batch in flight of each shard."""
         return f"{self.outbox}_relay_batch"
 
     @property
@@ -83,7 +83,7 @@ class RelayNames:
         return f"{self.pipeline}.relay"
 
     def transactional_id(self, shard: int) -> str:
-        """The producer of a shard: whoever takes it fences the one before."""
+        """The transactional id of a shard: a producer that starts with it fences the previous one."""
         return f"{self.pipeline}.relay.{shard}"
 
     def qualified(self, name: str) -> sql.Identifier:

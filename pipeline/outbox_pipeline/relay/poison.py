@@ -1,4 +1,4 @@
-"""Rows that cannot be published: which ones, why, and what becomes of them. Pure.
+"""Rows that cannot be published: which ones, why, and what is done with them. Pure.
 
 Three kinds of refusal are told apart. A *row* is at fault when it is too large or broken: it goes to
 the dead letters. A *topic* is at fault when it is missing or forbidden: its rows wait, others go on.
@@ -47,7 +47,7 @@ TOPIC_AT_FAULT: Final = frozenset(
 
 
 class OnPoison(StrEnum):
-    """What becomes of the aggregate of a row that can never be published."""
+    """What happens to the aggregate of a row that can never be published."""
 
     SKIP = "skip"  # later events of the aggregate go on without it
     BLOCK_AGGREGATE = "block_aggregate"  # they wait until the dead letter is requeued or dropped
@@ -55,7 +55,7 @@ class OnPoison(StrEnum):
 
 
 class Fault(StrEnum):
-    """Who is to blame when a batch was refused."""
+    """What caused the refusal of a batch."""
 
     ROW = "row"
     TOPIC = "topic"
@@ -63,7 +63,7 @@ class Fault(StrEnum):
 
 
 def fault_of(code: int) -> Fault:
-    """Tell from Kafka's error code whom a refusal is about."""
+    """Derive the cause of a refusal from Kafka's error code."""
     if code in ROW_AT_FAULT:
         return Fault.ROW
     return Fault.TOPIC if code in TOPIC_AT_FAULT else Fault.NOBODY
@@ -72,7 +72,7 @@ def fault_of(code: int) -> Fault:
 def why_undeliverable(row: Row) -> str:
     """Say why a row could never become a record; empty when it can.
 
-    The table's constraints make such rows impossible, unless somebody disabled them.
+    The table's constraints make such rows impossible, unless they were disabled.
     """
     for name in _NEEDED:
         if getattr(row, name) is None:
@@ -93,7 +93,7 @@ def size_of(made: Record) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A hunt for the row that makes Kafka refuse a batch: halves, in order, until one row is left.
+    """A binary search for the row that makes Kafka refuse a batch: halves, in order, until one row is left.
 
     A whole request fails when one of its records is refused, so the answer does not name the row.
     """

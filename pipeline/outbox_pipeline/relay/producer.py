@@ -17,14 +17,14 @@ from outbox_connectors.record import Record
 from outbox_pipeline.errors import DefinitionError, OutboxError
 from outbox_pipeline.relay.progress import CALL_SECONDS, Abandoned, check_rights, read_number
 
-# A call that has not come back after this is given up. Each is asked to return after CALL_SECONDS, so
+# A call that has not returned after this is abandoned. Each is asked to return after CALL_SECONDS, so
 # this is for what the client loses; a machine that is merely busy has to have time enough.
 STUCK_SECONDS: Final = 30.0
 _BY_KEY: Final = -1  # RD_KAFKA_PARTITION_UA: the partitioner decides
 
 
 class Fenced(OutboxError):
-    """Another producer has taken this shard, or the broker gave this one up. A new one is needed."""
+    """Another producer has taken this shard, or the broker refuses this one. A new one is needed."""
 
 
 class RefusedBatch(OutboxError):
@@ -41,7 +41,7 @@ class RefusedBatch(OutboxError):
 
 
 class ShardProducer:
-    """The transactional producer of one shard. Lives as long as the shard is ours and not fenced."""
+    """The transactional producer of one shard. Used until the shard is released or the producer fenced."""
 
     def __init__(self, config: dict[str, Any], progress: Mapping[str, Any], topic: str, shard: int) -> None:
         """Prepare. `progress` configures the consumer that reads the number of the last batch."""
@@ -63,7 +63,7 @@ class ShardProducer:
         return since is not None and now - since > STUCK_SECONDS
 
     def take_over(self) -> int | None:
-        """Fence whoever had the shard, and read the number of its last committed batch.
+        """Fence the previous owner of the shard, and read the number of its last committed batch.
 
         A transaction the predecessor left open is finished or aborted before this returns. Blocks
         while the broker is away. Raises Fenced, Abandoned and Unreachable (missing rights).
@@ -158,7 +158,7 @@ class PlainProducer:
         return False
 
     def take_over(self) -> int | None:
-        """Know nothing: the batch of the predecessor is sent again."""
+        """Return None, unknown: the previous owner's batch is sent again."""
         return None
 
     def send(self, records: Sequence[Record], n: int) -> None:

@@ -2,7 +2,7 @@
 
 A partition of the progress topic stands for a shard. `send_offsets_to_transaction` would carry the number
 too, but librdkafka 2.16 keeps the retry of that call in a variable of the whole process
-(rd_kafka_txn_handle_TxnOffsetCommit), so two producers that retry at once, as after the death of a broker,
+(rd_kafka_txn_handle_TxnOffsetCommit), so two producers that retry at once, as after a broker was killed,
 lose the call of one for ever; its time-out does not hold either (librdkafka#5456). A record costs no
 request of its own and does not expire with its group.
 """
@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from outbox_pipeline.errors import AccessDenied, DefinitionError, OutboxError, Unreachable
 
-# How long one call waits before the worker's wishes are looked at again.
+# How long one call waits before the worker's `abandoned` flag is checked again.
 CALL_SECONDS: Final = 1.0
 # How long a partition that is gone is waited for: a broker that has just begun may not know it yet.
 MISSING_SECONDS: Final = 15.0
@@ -36,7 +36,7 @@ _MISSING: Final = frozenset(
 
 
 class Abandoned(OutboxError):
-    """The worker no longer wants the result: its session is gone, or it has to end."""
+    """The worker no longer waits for the result: its session is gone, or it has to end."""
 
 
 def check_rights(reason: KafkaError, topic: str, *, about_topic: bool) -> None:
@@ -57,7 +57,7 @@ def check_rights(reason: KafkaError, topic: str, *, about_topic: bool) -> None:
 def read_number(config: Mapping[str, Any], topic: str, shard: int, abandoned: Event) -> int | None:
     """Read the number of the last batch that was committed; None: there was none.
 
-    No transaction on the partition may be open: the caller has fenced whoever could have one. Blocks
+    No transaction on the partition may be open: the caller has fenced the producers. Blocks
     while the broker is away. Raises Abandoned, DefinitionError, and Unreachable: rights or the partition are
     missing.
     """
@@ -106,7 +106,7 @@ def _newest(consumer: Consumer, part: TopicPartition, abandoned: Event) -> int |
 
 
 def _number(value: Any, before: int | None) -> int | None:
-    """Read the number of a batch; a record that somebody else wrote changes nothing. At most a bigint."""
+    """Read the number of a batch; records of other writers are ignored. The largest is a bigint."""
     return int(value) if value and value.isdigit() and len(value) < 20 else before
 
 

@@ -1,11 +1,12 @@
-"""From where a shard is read: below its floor is no row, and none will ever come. Pure.
+"""The read floor of a shard: the position below which it has no row, and never will have one. Pure.
 
-Deleted rows stay in the index as long as somebody's snapshot may see them. Read from the beginning,
-each batch would pass all of them, ten minutes of events after ten minutes of a forgotten transaction.
-So a worker remembers up to where everything is settled. A row that commits late must not be below:
-its writer took the position from the sequence while it held a lock on the outbox. Whoever holds
-one after the sequence was read may still commit a lower position; when all of those have ended, every
-row up to there can be seen or never will be (a lock goes after the commit is visible).
+Deleted rows stay in the index as long as the snapshot of some transaction may see them. A read from the
+beginning would pass all of them for each batch: ten minutes of events after ten minutes of a forgotten
+transaction. So a worker remembers the position up to which everything is settled. A row that commits
+late must not be below it. Its writer took the position from the sequence while it held a lock on the
+outbox, so a transaction that holds such a lock after the sequence was read may still commit a lower
+position. When all of those have ended, every row up to there is visible or never will be (PostgreSQL
+releases a lock after the commit is visible).
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-# After this a shard is read from the beginning again, for rows that somebody put at an old position by hand.
+# After this a shard is read from the beginning again, for rows that a person inserted at an old position.
 FORGET_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """The last position that was given out, and then the transactions that may write into the outbox.
+    """The sequence's last position, and the transactions that could write to the outbox after it was read.
 
-    `position` None: it does not tell what was given out (the sequence hands out blocks to sessions).
+    `position` None: unknown, because the sequence gives blocks of positions to sessions (CACHE).
     """
 
     position: int | None
@@ -31,18 +32,18 @@ class Horizon:
 
 @dataclass(slots=True)
 class ReadFloors:
-    """The floors of the shards of one session: they end with its locks."""
+    """The read floors of one session's shards. They are valid as long as its locks."""
 
     _lowest: dict[int, int] = field(default_factory=dict)
     _candidate: Horizon | None = None
     _since: float = 0.0
 
     def of(self, shard: int) -> int:
-        """Say from which position on the shard has to be read; 0: from the beginning."""
+        """Return the position from which the shard has to be read; 0: from the beginning."""
         return self._lowest.get(shard, 0)
 
     def forget(self, shard: int | None = None) -> None:
-        """Begin again: for a shard, since it was somebody else's meanwhile, or for all."""
+        """Reset the floor of a shard, which another worker may have owned meanwhile, or of all."""
         if shard is None:
             self._lowest.clear()
             self._candidate = None
@@ -50,7 +51,7 @@ class ReadFloors:
             self._lowest.pop(shard, None)
 
     def settled(self, seen: Horizon, now: float) -> int | None:
-        """Take a new look; say up to which position everything is settled, None where nothing new is."""
+        """Take a new horizon; return the position up to which all is settled, None: not known."""
         if now >= self._since + FORGET_SECONDS:
             self.forget()
             self._since = now
@@ -60,6 +61,6 @@ class ReadFloors:
         self._candidate = seen
         return candidate.position if candidate is not None else None
 
-    def lift(self, lowest: Mapping[int, int]) -> None:
-        """Remember where the first rows are, read after `settled` had answered."""
+    def raise_to(self, lowest: Mapping[int, int]) -> None:
+        """Remember the lowest positions of the shards, read after the call of `settled`."""
         self._lowest.update(lowest)

@@ -1,4 +1,4 @@
-"""What to do with a batch that was refused. Pure: from the refusal to a verdict."""
+"""Decide what to do with a batch that Kafka refused. Pure."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class RefusalDecision:
 
     search: Search
     rows: Sequence[Row] | None = None
-    buried: tuple[tuple[Row, str], ...] = ()
-    blocks: bool = False  # later rows of the aggregates of the buried ones wait
-    parked: str = ""  # aggregate type whose topic is at fault
-    wait: bool = False  # before it is sent again
+    dead_letters: tuple[tuple[Row, str], ...] = ()
+    blocks: bool = False  # later rows of the dead letters' aggregates wait
+    unwritable: str = ""  # the aggregate type whose topic cannot be written
+    wait: bool = False  # before the batch is sent again
 
 
 def broken(rows: Sequence[Row]) -> BrokenRows | None:
@@ -40,41 +40,41 @@ def broken(rows: Sequence[Row]) -> BrokenRows | None:
     return BrokenRows(found) if found else None
 
 
-def judge(
-    carriage: ShardPublisher,
+def decide(
+    owned: ShardPublisher,
     error: RefusedBatch | TopicUnavailable,
     kafka: Kafka,
     on_poison: OnPoison,
     now: float,
 ) -> RefusalDecision:
     """Decide on a refused batch. Raises Failed for a row that can never be published, with `stop`."""
-    rows = carriage.rows
+    rows = owned.rows
     if isinstance(error, TopicUnavailable):
         at_fault = next(row for row in rows if kafka.topic_of(row.aggregate_type) == error.topic)
-        return _parked(carriage, at_fault.aggregate_type)
+        return _without_type(owned, at_fault.aggregate_type)
     if isinstance(error, BrokenRows):
-        return _buried(carriage, error.found, on_poison)
+        return _with_dead_letters(owned, error.found, on_poison)
     fault = fault_of(error.code)
     if fault is Fault.NOBODY:
-        return RefusalDecision(carriage.search, wait=True)
+        return RefusalDecision(owned.search, wait=True)
     at = 0 if len(rows) == 1 else error.at
     if at is not None and fault is Fault.ROW:
-        return _buried(carriage, [(at, error.problem)], on_poison)
+        return _with_dead_letters(owned, [(at, error.problem)], on_poison)
     if at is not None:
-        return _parked(carriage, rows[at].aggregate_type)
-    search = carriage.search.refused(len(rows))
+        return _without_type(owned, rows[at].aggregate_type)
+    search = owned.search.refused(len(rows))
     return RefusalDecision(search, rows=rows[: search.limit(len(rows))])
 
 
-def _parked(carriage: ShardPublisher, aggregate_type: str) -> RefusalDecision:
-    others = [row for row in carriage.rows if row.aggregate_type != aggregate_type]
-    return RefusalDecision(Search(), rows=others, parked=aggregate_type)
+def _without_type(owned: ShardPublisher, aggregate_type: str) -> RefusalDecision:
+    others = [row for row in owned.rows if row.aggregate_type != aggregate_type]
+    return RefusalDecision(Search(), rows=others, unwritable=aggregate_type)
 
 
-def _buried(
-    carriage: ShardPublisher, found: Sequence[tuple[int, str]], on_poison: OnPoison
+def _with_dead_letters(
+    owned: ShardPublisher, found: Sequence[tuple[int, str]], on_poison: OnPoison
 ) -> RefusalDecision:
-    rows = carriage.rows
+    rows = owned.rows
     if on_poison is OnPoison.STOP:
         row, cause = rows[found[0][0]], found[0][1]
         raise Failed(
@@ -85,17 +85,17 @@ def _buried(
     causes = dict(found)
     blocked: set[tuple[str, str]] = set()
     kept: list[Row] = []
-    buried: list[tuple[Row, str]] = []
+    dead_letters: list[tuple[Row, str]] = []
     for at, row in enumerate(rows):
         aggregate = (row.aggregate_type, row.aggregate_id)
         if aggregate in blocked:
-            continue  # it stays in the outbox until the dead letter before it is dealt with
+            continue  # it stays in the outbox until the dead letter is requeued or discarded
         if at in causes:
-            buried.append((row, causes[at]))
+            dead_letters.append((row, causes[at]))
             if on_poison is OnPoison.BLOCK_AGGREGATE:
                 blocked.add(aggregate)
         else:
             kept.append(row)
     return RefusalDecision(
-        Search(), rows=kept, buried=tuple(buried), blocks=on_poison is OnPoison.BLOCK_AGGREGATE
+        Search(), rows=kept, dead_letters=tuple(dead_letters), blocks=on_poison is OnPoison.BLOCK_AGGREGATE
     )

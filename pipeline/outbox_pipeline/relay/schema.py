@@ -67,22 +67,22 @@ def read(conn: psycopg.Connection[TupleRow], names: RelayNames) -> Objects:
     return Objects(**(row or {}))
 
 
-def plan(conn: psycopg.Connection[TupleRow], definition: Definition, wishes: SetUpOptions) -> Plan:
+def plan(conn: psycopg.Connection[TupleRow], definition: Definition, options: SetUpOptions) -> Plan:
     """Compare what the relay needs with what is there. Changes nothing. Raises Unreachable."""
-    return Plan(tuple(look() for look, _ in _parts(conn, definition, wishes)))
+    return Plan(tuple(look() for look, _ in _parts(conn, definition, options)))
 
 
 def init(
-    conn: psycopg.Connection[TupleRow], definition: Definition, wishes: SetUpOptions, *, say: Say
+    conn: psycopg.Connection[TupleRow], definition: Definition, options: SetUpOptions, *, say: Say
 ) -> Plan:
     """Make what is missing, one object at a time. Running it again changes nothing.
 
     Changes nothing while one is blocked. Raises Failed at the first object that cannot be made; what was
     made before it stays.
     """
-    refuse_blocked(plan(conn, definition, wishes).objects)
+    refuse_blocked(plan(conn, definition, options).objects)
     done = []
-    for look, make in _parts(conn, definition, wishes):
+    for look, make in _parts(conn, definition, options):
         found = look()
         title = f"{found.kind} {found.name}"
         if found.state is State.BLOCKED:
@@ -103,7 +103,7 @@ Part = tuple[Callable[[], ObjectPlan], Callable[[ObjectPlan], None]]
 
 
 def _parts(
-    conn: psycopg.Connection[TupleRow], definition: Definition, wishes: SetUpOptions
+    conn: psycopg.Connection[TupleRow], definition: Definition, options: SetUpOptions
 ) -> Iterator[Part]:
     outbox, names = definition.outbox, relay_names(definition)
 
@@ -128,10 +128,10 @@ def _parts(
         yield grants, execute
 
     def objects() -> ObjectPlan:
-        return plan_objects(read(conn, names), read_settings(conn, names), names, outbox, wishes)
+        return plan_objects(read(conn, names), read_settings(conn, names), names, outbox, options)
 
     yield objects, execute
-    own = progress_topic(definition, wishes.shards)
+    own = progress_topic(definition, options.shards)
     for spec in [*definition.kafka.aggregates.values(), own]:
 
         def topic(spec: TopicSpec = spec) -> ObjectPlan:
@@ -142,7 +142,7 @@ def _parts(
 
 
 def _plan_own_topic(live: TopicState | None, spec: TopicSpec) -> ObjectPlan:
-    """Compare the progress topic with what it should be: nothing of it can be lost by mending it."""
+    """Compare the progress topic with what it should be: nothing in it can be lost by a change."""
     planned = event_topics.plan(live, spec, add_partitions=True)
     if planned.state is State.BLOCKED:
         return replace(planned, state=State.DIFFERENT, why="", remedy="")
@@ -158,31 +158,31 @@ def progress_topic(definition: Definition, shards: int) -> TopicSpec:
 
 
 def plan_objects(
-    live: Objects, settings: tuple[str, int] | None, names: RelayNames, outbox: Outbox, wishes: SetUpOptions
+    live: Objects, settings: tuple[str, int] | None, names: RelayNames, outbox: Outbox, options: SetUpOptions
 ) -> ObjectPlan:
-    """Compare the relay's tables, index and trigger with what is wished. Pure."""
+    """Compare the relay's tables, index and trigger with the options. Pure."""
     name = f"{names.schema}.{names.settings}"
-    if settings is not None and settings != (names.pipeline, wishes.shards):
-        return _other_settings(name, settings, names, wishes)
-    if live.shard_of is not None and _bare(live.shard_of) != _bare(shard_of(wishes.shards).as_string(None)):
+    if settings is not None and settings != (names.pipeline, options.shards):
+        return _other_settings(name, settings, names, options)
+    if live.shard_of is not None and _bare(live.shard_of) != _bare(shard_of(options.shards).as_string(None)):
         return blocked(
             KIND,
             name,
-            f"index {names.index} does not follow {wishes.shards} shards",
+            f"index {names.index} does not follow {options.shards} shards",
             f"stop the relay, DROP INDEX {names.schema}.{names.index}, and run relay --init again",
         )
-    missing = tuple(_missing(live, settings, outbox, wishes))
+    missing = tuple(_missing(live, settings, outbox, options))
     if not missing:
         return ObjectPlan(KIND, name, State.PRESENT)
-    values = dict(identifiers(names, outbox, wishes.shards))
-    values |= {"channel": sql.Literal(names.channel), "shard_of": shard_of(wishes.shards)}
+    values = dict(identifiers(names, outbox, options.shards))
+    values |= {"channel": sql.Literal(names.channel), "shard_of": shard_of(options.shards)}
     found = tuple(sql.SQL(statements.get(statement)).format(**values) for _, statement in missing)
     changes = tuple(FieldChange(what, "missing", "present") for what, _ in missing)
     return ObjectPlan(KIND, name, State.MISSING, changes=changes, statement=text_of(found), sql=found)
 
 
 def _missing(
-    live: Objects, settings: tuple[str, int] | None, outbox: Outbox, wishes: SetUpOptions
+    live: Objects, settings: tuple[str, int] | None, outbox: Outbox, options: SetUpOptions
 ) -> Iterator[tuple[str, LiteralString]]:
     wanted: tuple[tuple[bool, str, tuple[LiteralString, ...]], ...] = (
         (live.settings, "table of settings", ("relay_create_settings",)),
@@ -190,10 +190,10 @@ def _missing(
         (live.batch, "table of batches", ("relay_create_batch",)),
         (live.dead_letter, "dead letters", ("relay_create_dead_letter", "relay_create_blocking_index")),
         (live.shard_of is not None, "index", ("relay_create_index",)),
-        (live.notify or not wishes.notify, "wake-up function", ("relay_create_notify_function",)),
-        (live.wakes or not wishes.notify, "wake-up trigger", ("relay_create_notify_trigger",)),
+        (live.notify or not options.notify, "wake-up function", ("relay_create_notify_function",)),
+        (live.wakes or not options.notify, "wake-up trigger", ("relay_create_notify_trigger",)),
         (
-            live.history or not wishes.archive,
+            live.history or not options.archive,
             "history",
             ("relay_create_history", "relay_create_history_default"),
         ),
@@ -204,7 +204,7 @@ def _missing(
 
 
 def _other_settings(
-    name: str, settings: tuple[str, int], names: RelayNames, wishes: SetUpOptions
+    name: str, settings: tuple[str, int], names: RelayNames, options: SetUpOptions
 ) -> ObjectPlan:
     pipeline, shards = settings
     if pipeline != names.pipeline:
@@ -217,7 +217,7 @@ def _other_settings(
     return blocked(
         KIND,
         name,
-        f"is set up with {shards} shards, not {wishes.shards}",
+        f"is set up with {shards} shards, not {options.shards}",
         "leave out --shards: changing the number would let two workers read one aggregate",
     )
 

@@ -1,7 +1,7 @@
-"""A worker's session with PostgreSQL: locks, batches and wake-up calls, all on one connection.
+"""A worker's session with PostgreSQL: locks, batches and notifications, all on one connection.
 
-The session is the proof of ownership. Locks of shards live as long as it does, so whatever is asked
-on it after a producer was made proves that the shard was still ours at that moment.
+The session proves ownership. The locks of shards last as long as it does, so a query on it that is made
+after a producer was created proves that this worker still owned the shard then.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ BEHIND = "behind"  # the notification that rows were put at old positions: relay
 
 @dataclass(frozen=True, slots=True)
 class WorkersSeen:
-    """Who is there: the number of workers, the shards that have an owner, and those that are ours.
+    """The number of workers, the shards that have an owner, and those that this session owns.
 
-    `slot`: a connector's slot is there too, which somebody has made beside us.
+    `slot`: there is a connector's slot too, created since the relay started.
     """
 
     workers: int
@@ -47,12 +47,12 @@ class RelaySession:
         self, conn: Connection, names: RelayNames, placeholders: Mapping[str, sql.Composable]
     ) -> None:
         self.conn = conn
-        self.until = LAST_POSITION  # rows behind it are somebody else's
-        self.slot = ""  # that a connector would read this outbox by
+        self.until = LAST_POSITION  # rows after this position are not for this worker
+        self.slot = ""  # the slot by which a connector would read this outbox
         self._names = names
         self._placeholders = placeholders
         self._composed: dict[str, sql.Composed] = {}
-        self._heard = True  # rows may have come before we listened
+        self._heard = True  # rows may have been written before LISTEN
         self._floors = ReadFloors()
         conn.add_notify_handler(self._hear)  # for those that arrive with the answer of a query
 
@@ -80,7 +80,7 @@ class RelaySession:
         return self._composed[name]
 
     def notified(self) -> bool:
-        """Take the notifications that have arrived, without waiting; tell whether there was one."""
+        """Read the notifications that have arrived, without waiting; return whether there was one."""
         self.conn.pgconn.consume_input()
         while (found := self.conn.pgconn.notifies()) is not None:
             self._take(found.extra.decode())
@@ -98,13 +98,13 @@ class RelaySession:
     # -- ownership -----------------------------------------------------------------------------------
 
     def try_enter(self) -> bool:
-        """Appear among the workers, unless the road is being switched."""
+        """Show this session among the workers, unless a switch between relay and connector is running."""
         row = self.conn.execute(statements.get("relay_try_enter"), {"lock": self._names.lock}).fetchone()
         return bool(row and row[0])
 
-    def look(self) -> WorkersSeen:
-        """Read who is there."""
-        with self.conn.cursor(row_factory=args_row(_look)) as cursor:
+    def workers(self) -> WorkersSeen:
+        """Read which workers there are and which shards they own."""
+        with self.conn.cursor(row_factory=args_row(_workers_seen)) as cursor:
             asked = {"lock": self._names.lock, "slot": self.slot}
             found = cursor.execute(statements.get("relay_look"), asked).fetchone()
         return found or WorkersSeen(0, frozenset(), frozenset())
@@ -116,15 +116,15 @@ class RelaySession:
         row = self.conn.execute(statements.get("relay_try_shard"), values).fetchone()
         return bool(row and row[0])
 
-    def give_shard(self, shard: int) -> None:
-        """Give a shard's lock back."""
+    def release_shard(self, shard: int) -> None:
+        """Release a shard's lock."""
         values = {"lock": self._names.lock, "shard": shard}
         self.conn.execute(statements.get("relay_give_shard"), values)
 
-    # -- floors --------------------------------------------------------------------------------------
+    # -- read floors --------------------------------------------------------------------------------------
 
-    def lift_floors(self, shards: Collection[int], now: float) -> None:
-        """Find out from where on these shards of ours have to be read, see `floor`. Three round trips."""
+    def raise_read_floors(self, shards: Collection[int], now: float) -> None:
+        """Find the positions from which these shards have to be read, see `read_floor`. Three round trips."""
         settled = self._floors.settled(self._horizon(), now)
         if settled is None:
             return
@@ -133,10 +133,12 @@ class RelaySession:
             "floors": [self._floors.of(shard) for shard in shards],
             "until": settled,
         }
-        self._floors.lift(dict(self.conn.execute(self._statement("relay_read_lowest"), values).fetchall()))
+        self._floors.raise_to(
+            dict(self.conn.execute(self._statement("relay_read_lowest"), values).fetchall())
+        )
 
     def _horizon(self) -> Horizon:
-        # In this order: whoever took a position before it was read holds a lock or has ended.
+        # In this order: a writer that took a position before this read holds a lock or has ended.
         table = {"table": self._names.qualified(self._names.outbox).as_string(self.conn)}
         last = self.conn.execute(statements.get("relay_last_position"), table).fetchone()
         found = self.conn.execute(statements.get("relay_read_writers"), table).fetchall()
@@ -144,18 +146,18 @@ class RelaySession:
 
     # -- batches -------------------------------------------------------------------------------------
 
-    def waiting(self, shards: Collection[int], parked: Collection[str]) -> frozenset[int]:
+    def waiting(self, shards: Collection[int], unwritable: Collection[str]) -> frozenset[int]:
         """Find out which of these shards have rows that may be published."""
         values = {
             "shards": list(shards),
             "floors": [self._floors.of(shard) for shard in shards],
-            "parked": list(parked),
+            "unwritable": list(unwritable),
             "until": self.until,
         }
         return frozenset(found for (found,) in self.conn.execute(self._statement("relay_waiting"), values))
 
     def noted(self, shard: int) -> int | None:
-        """Read the number of the batch of a shard that was on its way last."""
+        """Read the number of a shard's batch that was in flight last."""
         row = self.conn.execute(self._statement("relay_read_batch"), {"shard": shard}).fetchone()
         return int(row[0]) if row else None
 
@@ -171,10 +173,10 @@ class RelaySession:
         limit: int,
         *,
         published: int | None,
-        parked: Collection[str],
+        unwritable: Collection[str],
         mode: Mode,
     ) -> list[Row]:
-        """Clear away the batch `published`, choose the next rows and note them as batch `n`, all or nothing.
+        """Remove the batch `published`, choose the next rows and note them as batch `n`, all or nothing.
 
         One statement and no pipeline: PostgreSQL stops the clock of idle_session_timeout when a message
         arrives, and starts it when it says that it is ready for the next. psycopg may end a pipeline
@@ -189,29 +191,29 @@ class RelaySession:
             "published": published,
             "floor": self._floors.of(shard),
             "until": self.until,
-            "parked": list(parked),
+            "unwritable": list(unwritable),
         }
         name: LiteralString = "relay_read_next" if mode is Mode.DELETE else "relay_read_next_archiving"
         with self.conn.cursor(row_factory=args_row(Row), binary=True) as cursor:
             return cursor.execute(self._statement(name), choice).fetchall()
 
     def clear(self, shard: int, published: int, mode: Mode) -> None:
-        """Clear away a published batch without choosing another."""
+        """Remove a published batch without choosing another."""
         name: LiteralString = "relay_delete_batch" if mode is Mode.DELETE else "relay_archive_batch"
         self.conn.execute(self._statement(name), {"shard": shard, "n": published})
 
     def note(self, shard: int, n: int, rows: Sequence[Row]) -> None:
-        """Write which rows batch `n` has, which must not be in the topics."""
+        """Note the rows of batch `n`, none of which may be in the topics yet."""
         values = {"shard": shard, "n": n, "ids": [row.id for row in rows]}
         self.conn.execute(self._statement("relay_note_ids"), values)
 
-    def bury(self, row: Row, cause: str, *, attempts: int, blocks: bool) -> None:
+    def add_dead_letter(self, row: Row, cause: str, *, attempts: int, blocks: bool) -> None:
         """Move a row to the dead letters."""
         values = {"id": row.id, "cause": cause, "attempts": attempts, "blocks": blocks}
-        self.conn.execute(self._statement("relay_bury"), values)
+        self.conn.execute(self._statement("relay_add_dead_letter"), values)
 
 
-def _look(workers: int, held: Sequence[int], mine: Sequence[int], slot: bool) -> WorkersSeen:
+def _workers_seen(workers: int, held: Sequence[int], mine: Sequence[int], slot: bool) -> WorkersSeen:
     return WorkersSeen(workers, frozenset(held), frozenset(mine), slot)
 
 

@@ -1,4 +1,4 @@
-"""How a relay runs: what the command line may choose, and what librdkafka is told. Pure."""
+"""The settings of a relay, and the properties of its Kafka clients. Pure."""
 
 from __future__ import annotations
 

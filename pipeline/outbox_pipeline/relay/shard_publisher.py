@@ -1,4 +1,4 @@
-"""One shard in the hands of a worker: its producer, its batch on the way, and what is next."""
+"""A shard that a worker owns: its producer, its batch in flight, and what happens next."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LONGEST_RETRY_SECONDS = 10.0
 
 
 class Phase(StrEnum):
-    """What a shard is doing."""
+    """The state of an owned shard."""
 
-    TAKING = "taking"  # a thread fences the predecessor
-    READY = "ready"  # nothing is on its way
+    TAKING = "taking"  # a thread fences the previous owner
+    READY = "ready"  # nothing is in flight
     SENDING = "sending"  # a thread publishes a batch
-    PAUSING = "pausing"  # a batch waits to be sent again
+    PAUSING = "pausing"  # a refused batch waits to be sent again
 
 
 @dataclass(slots=True)
@@ -39,15 +39,15 @@ class ShardPublisher:
     future: Future[int | None] | None
     phase: Phase = Phase.TAKING
     progress: Progress = field(default_factory=Progress)
-    rows: list[Row] = field(default_factory=list)  # of the batch on its way, number `progress.last`
+    rows: list[Row] = field(default_factory=list)  # of the batch in flight, number `progress.last`
     search: Search = field(default_factory=Search)
-    hungry: bool = True  # there may be rows to read
-    leaving: bool = False  # to be given back
-    attempts: int = 0  # of the batch on its way
+    may_have_rows: bool = True  # the outbox may have rows of this shard
+    to_release: bool = False  # to be released when nothing is in flight
+    attempts: int = 0  # of the batch in flight
     resume_at: float = 0.0  # when a pausing batch is sent again
 
     def pause(self, now: float) -> None:
-        """Wait before the batch is sent again, longer each time."""
+        """Delay the next attempt to send the batch, longer each time."""
         self.attempts += 1
         delay = backoff.delay(self.attempts, FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
         self.phase, self.resume_at = Phase.PAUSING, now + delay
@@ -60,7 +60,7 @@ def publish(
     kafka: Kafka,
     destinations: Destinations,
 ) -> int | None:
-    """Make the records of a batch and publish them; runs in a thread.
+    """Build the records of a batch and publish them. Runs in a thread of its own.
 
     Raises RefusedBatch, TopicUnavailable, Fenced, Abandoned and Unreachable.
     """

@@ -1,7 +1,8 @@
-"""Which worker carries which shard. Pure.
+"""Which worker owns which shard. Pure.
 
 A shard's owner holds its session-level advisory lock; a worker shows itself by a shared lock that
-all workers hold. Nobody assigns: each worker looks at both and gives or takes until it has its share.
+all workers hold. There is no coordinator: each worker reads both and releases or takes shards until it
+has its share.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ShardMoves:
-    """What a worker should give back, and what it may try to take."""
+    """The shards a worker should release, and those it may try to take."""
 
-    give: tuple[int, ...] = ()
+    release: tuple[int, ...] = ()
     take: tuple[int, ...] = ()
 
 
@@ -27,14 +28,14 @@ def moves(
     held: Collection[int],
     rng: random.Random,
 ) -> ShardMoves:
-    """Decide what to give and to take, so that no worker has more than its share, rounded up.
+    """Decide what to release and to take, so that no worker has more than its share, rounded up.
 
-    `held` are the shards that anybody owns, mine among them. Takes in random order, since others
-    look at the same moment.
+    `held` are the shards that any worker owns, `mine` among them. Free shards are taken in random order,
+    since other workers decide at the same moment.
     """
     share = -(-shards // max(1, workers))
     if len(mine) > share:
-        return ShardMoves(give=tuple(sorted(mine)[share - len(mine) :]))
+        return ShardMoves(release=tuple(sorted(mine)[share - len(mine) :]))
     free = [shard for shard in range(shards) if shard not in held]
     rng.shuffle(free)
     return ShardMoves(take=tuple(free[: share - len(mine)]))

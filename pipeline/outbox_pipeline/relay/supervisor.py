@@ -1,4 +1,4 @@
-"""Workers as processes: started, restarted when they die, stopped together.
+"""Worker processes: started, restarted after a crash, stopped together.
 
 Processes and not threads, because building records keeps Python busy: one process reached about the
 rate of one core. The number of workers may change at any time, on any machine: shards follow.
@@ -28,7 +28,7 @@ from outbox_pipeline.relay.wakeup import Waiter
 from outbox_pipeline.relay.worker import RelayWorker
 
 RESTART_SECONDS: Final = 1.0
-BEGUN: Final = True  # a worker's first word
+BEGUN: Final = True  # a worker's first message
 Say = Callable[[str], None]
 
 
@@ -137,7 +137,7 @@ class _Crew:
 
 
 def _work(definition: Definition, shards: int, settings: RelaySettings, channel: Connection) -> None:
-    """Be a worker process: the parent says when to stop, by a word or by dying."""
+    """Run a worker process until the parent sends a message or is gone."""
     trace_crashes()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     stop, waiter = Event(), Waiter()

@@ -1,4 +1,4 @@
-"""Aggregate types whose topic cannot be written to at the moment: their rows wait, others go on."""
+"""Aggregate types whose topic cannot be written now: their rows wait, rows of other types go on."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ LONGEST_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class UnwritableTopics:
-    """What is parked, until when, and for how long the next time."""
+    """The paused aggregate types: until when, and for how long the next time."""
 
     _until: dict[str, float] = field(default_factory=dict)
     _attempts: dict[str, int] = field(default_factory=dict)
 
-    def park(self, aggregate_type: str, now: float) -> None:
-        """Let the rows of a type wait, longer each time."""
+    def pause(self, aggregate_type: str, now: float) -> None:
+        """Pause the rows of a type, longer each time."""
         attempt = self._attempts[aggregate_type] = self._attempts.get(aggregate_type, 0) + 1
         self._until[aggregate_type] = now + backoff.delay(attempt, FIRST_SECONDS, LONGEST_SECONDS)
 
-    def parked(self, now: float) -> tuple[str, ...]:
-        """List the types that have to wait now."""
+    def now(self, now: float) -> tuple[str, ...]:
+        """List the types that are paused at this time."""
         return tuple(name for name, until in self._until.items() if now < until)

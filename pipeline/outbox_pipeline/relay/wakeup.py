@@ -1,4 +1,4 @@
-"""When a worker looks again: a notification, a thread that has finished, or time."""
+"""What wakes a worker: a notification, a thread that has finished, or the end of a delay."""
 
 from __future__ import annotations
 

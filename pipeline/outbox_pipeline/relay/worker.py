@@ -1,8 +1,8 @@
-"""A worker: it owns some shards and carries their rows, until it is told to stop.
+"""A worker owns some shards and publishes their rows until it is told to stop.
 
 One thread owns the session with PostgreSQL and decides everything. What waits for Kafka runs in
-threads of its own, one per shard, and comes back as a future. So the session is never silent for
-long, and PostgreSQL ends it, with its locks, only when the whole process is frozen or gone.
+threads of its own, one per shard, and returns a future. So the session is never idle for long, and
+PostgreSQL ends it, with its locks, only when the whole process is frozen or gone.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from outbox_connectors import backoff
 from outbox_connectors.definition import Definition
 from outbox_pipeline.errors import AccessDenied, Failed, Unreachable
 from outbox_pipeline.ids import publisher
-from outbox_pipeline.relay import refusals
+from outbox_pipeline.relay import admission, refusals
 from outbox_pipeline.relay.batches import Progress, resume
 from outbox_pipeline.relay.counters import RelayCounters
 from outbox_pipeline.relay.destinations import Destinations, TopicUnavailable
-from outbox_pipeline.relay.entrance import enter
 from outbox_pipeline.relay.names import RelayNames
 from outbox_pipeline.relay.producer import Fenced, PlainProducer, RefusedBatch, ShardProducer
 from outbox_pipeline.relay.progress import Abandoned
@@ -36,20 +35,20 @@ from outbox_pipeline.relay.unwritable_topics import UnwritableTopics
 from outbox_pipeline.relay.wakeup import PollingDelay, Waiter
 from outbox_pipeline.servers import postgres
 
-LOOK_SECONDS: Final = 2.5  # between two looks at the other workers
-START_SECONDS: Final = 5.0  # in which the workers that are to come are counted as there
-GRACE_SECONDS: Final = 15.0  # that batches on their way have when the worker is told to stop
+REBALANCE_SECONDS: Final = 2.5  # between two checks of which workers there are
+START_SECONDS: Final = 5.0  # during which workers that are still starting are counted
+GRACE_SECONDS: Final = 15.0  # for batches in flight when the worker is told to stop
 FIRST_BACKOFF_SECONDS: Final = 0.1
 LONGEST_BACKOFF_SECONDS: Final = 10.0
 BACKOFF_JITTER: Final = 0.3
-LIFT_SECONDS: Final = 1.0  # between two looks for the lowest rows of our shards, and
-LIFT_ROWS: Final = 500  # what has to be published between them
+RAISE_SECONDS: Final = 1.0  # minimum time between two raises of the read floors, and
+RAISE_ROWS: Final = 500  # the minimum number of rows published between them
 
 Say = Callable[[str], None]
 
 
 class RelayWorker:
-    """Carries the rows of its shards. `run` is called once."""
+    """Publishes the rows of its shards. `run` is called once."""
 
     def __init__(
         self,
@@ -65,7 +64,7 @@ class RelayWorker:
         rng: random.Random | None = None,
         until: int | None = None,
     ) -> None:
-        """Prepare. `until` is for a switch, which keeps other workers out: the last position to carry."""
+        """Prepare. `until` is for a switch, which keeps other workers out: the last position to publish."""
         self._until = until
         self.counters = RelayCounters()
         self._definition = definition
@@ -79,17 +78,17 @@ class RelayWorker:
         self._rng = rng or random.Random()
         self._mine: dict[int, ShardPublisher] = {}
         self._destinations = Destinations(definition)
-        self._parking = UnwritableTopics()
-        self._pace = PollingDelay()
-        self._next_look = 0.0
+        self._unwritable = UnwritableTopics()
+        self._polling_delay = PollingDelay()
+        self._next_rebalance = 0.0
         self._next_read = 0.0
-        self._next_lift = 0.0
-        self._lift_at = LIFT_ROWS
+        self._next_raise = 0.0
+        self._raise_at = RAISE_ROWS
 
     def run(self) -> RelayCounters:
         """Work until `stop` is set, or until the outbox is empty where the settings say so.
 
-        A database or broker that goes away is waited for. Raises OutboxError for what waiting cannot mend.
+        A database or broker that goes away is waited for. Raises OutboxError where waiting does not help.
         """
         self._started = self._clock()
         failures = 0
@@ -123,7 +122,7 @@ class RelayWorker:
             session.until = self._until
             return session
         transactions = self._settings.transactions
-        return enter(*place, transactions=transactions, waiter=self._waiter, stop=self._stop)
+        return admission.open_session(*place, transactions=transactions, waiter=self._waiter, stop=self._stop)
 
     def _back_off(self, failures: int, why: str) -> int:
         if failures == 0:
@@ -142,42 +141,44 @@ class RelayWorker:
         return failures
 
     def _abandon(self) -> None:
-        """Let go of every shard: the session that held their locks is gone or about to go."""
+        """Forget every shard: the session that held their locks is closed or about to be."""
         self._waiter.watch(None)
-        for carriage in self._mine.values():
-            carriage.producer.abandoned.set()
+        for owned in self._mine.values():
+            owned.producer.abandoned.set()
         self._mine.clear()
 
     # -- the loop ------------------------------------------------------------------------------------
 
     def _work(self, session: RelaySession) -> bool:
-        """Carry rows on one session. Returns True when there is nothing more to do."""
+        """Publish rows on one session. Returns True when there is nothing more to do."""
         self._waiter.watch(session.conn.fileno())
-        self._next_look = self._next_read = 0.0
+        self._next_rebalance = self._next_read = 0.0
         grace_ends: float | None = None
         while True:
             self._collect(session)
             if self._stop.is_set():
                 grace_ends = grace_ends or self._clock() + GRACE_SECONDS
-                for carriage in self._mine.values():
-                    carriage.leaving = True
-            elif self._clock() >= self._next_look:
+                for owned in self._mine.values():
+                    owned.to_release = True
+            elif self._clock() >= self._next_rebalance:
                 self._rebalance(session)
             if session.notified() or self._clock() >= self._next_read:
-                self._look_for_rows(session)
-            self._feed(session)
-            self._lift_floors(session)
+                self._find_shards_with_rows(session)
+            self._advance(session)
+            self._raise_read_floors(session)
             if grace_ends is not None and (not self._mine or self._clock() >= grace_ends):
                 return True
             if self._settings.until_empty and self._empty(session):
                 return True
-            self._waiter.wait(self._patience())
+            self._waiter.wait(self._idle_seconds())
 
-    def _patience(self) -> float:
-        """Say how long nothing can be due."""
-        moments = [self._next_look, self._next_read]
+    def _idle_seconds(self) -> float:
+        """Return the seconds until something can be due."""
+        moments = [self._next_rebalance, self._next_read]
         moments += [c.resume_at for c in self._mine.values() if c.phase is Phase.PAUSING]
-        if any(c.phase is Phase.READY and (c.hungry or c.progress.published) for c in self._mine.values()):
+        if any(
+            c.phase is Phase.READY and (c.may_have_rows or c.progress.published) for c in self._mine.values()
+        ):
             return 0.0
         if self._stop.is_set():
             return 0.1
@@ -185,23 +186,23 @@ class RelayWorker:
 
     def _rebalance(self, session: RelaySession) -> None:
         now = self._clock()
-        self._next_look = now + LOOK_SECONDS * self._rng.uniform(0.8, 1.0)
-        look = session.look()
-        if look.slot and self._until is None:
-            publisher.check_only_road(session.conn, self._definition)  # refuses: a connector has come
+        self._next_rebalance = now + REBALANCE_SECONDS * self._rng.uniform(0.8, 1.0)
+        seen = session.workers()
+        if seen.slot and self._until is None:
+            publisher.refuse_beside_connector(session.conn, self._definition)
         workers = (
-            max(look.workers, self._settings.workers) if now < self._started + START_SECONDS else look.workers
+            max(seen.workers, self._settings.workers) if now < self._started + START_SECONDS else seen.workers
         )
-        todo = moves(self._shards, workers, mine=self._mine.keys(), held=look.held, rng=self._rng)
-        for shard in todo.give:
-            self._mine[shard].leaving = True
+        todo = moves(self._shards, workers, mine=self._mine.keys(), held=seen.held, rng=self._rng)
+        for shard in todo.release:
+            self._mine[shard].to_release = True
         for shard in todo.take:
             if session.try_shard(shard):
                 self.counters.taken += 1
                 self._take_over(shard)
 
     def _take_over(self, shard: int) -> None:
-        """Begin to fence whoever had the shard before. Its lock must be ours."""
+        """Begin to fence the previous owner of a shard whose lock this session holds."""
         config = producer_config(
             self._definition, self._names, shard, transactions=self._settings.transactions
         )
@@ -214,7 +215,7 @@ class RelayWorker:
         self._mine[shard] = ShardPublisher(shard, producer, self._in_thread(producer.take_over))
 
     def _in_thread(self, function: Callable[..., int | None], *args: Any) -> Future[int | None]:
-        """Run what waits for Kafka beside us. A daemon: a call that is lost must not keep the process."""
+        """Run a call that waits for Kafka. A daemon thread: a call that hangs must not keep the process."""
         future: Future[int | None] = Future()
 
         def work() -> None:
@@ -227,183 +228,185 @@ class RelayWorker:
         Thread(target=work, daemon=True).start()
         return future
 
-    # -- what comes back from Kafka ------------------------------------------------------------------
+    # -- results from Kafka -----------------------------------------------------------------------
 
     def _collect(self, session: RelaySession) -> None:
-        for carriage in list(self._mine.values()):
-            future = carriage.future
-            if carriage.producer.stuck(time.monotonic()):
-                carriage.producer.abandoned.set()
-                self._replace_producer(session, carriage, Fenced("the Kafka client does not come back"))
+        for owned in list(self._mine.values()):
+            future = owned.future
+            if owned.producer.stuck(time.monotonic()):
+                owned.producer.abandoned.set()
+                self._replace_producer(session, owned, Fenced("the Kafka client does not come back"))
                 continue
             if future is None or not future.done():
                 continue
-            carriage.future = None
+            owned.future = None
             try:
                 answer = future.result()
             except Fenced as error:
-                self._replace_producer(session, carriage, error)
+                self._replace_producer(session, owned, error)
             except Abandoned:
-                carriage.phase = Phase.READY
+                owned.phase = Phase.READY
             except (RefusedBatch, TopicUnavailable) as error:
-                self._refused(session, carriage, error)
+                self._refused(session, owned, error)
             except Unreachable as error:
-                if carriage.phase is Phase.TAKING or isinstance(error, AccessDenied):
+                if owned.phase is Phase.TAKING or isinstance(error, AccessDenied):
                     raise
-                carriage.pause(self._clock())
+                owned.pause(self._clock())
             else:
-                self._succeeded(session, carriage, answer)
+                self._succeeded(session, owned, answer)
 
-    def _succeeded(self, session: RelaySession, carriage: ShardPublisher, answer: int | None) -> None:
-        if carriage.phase is Phase.TAKING:
-            # Asking on our session proves that the lock outlived init_transactions: from here on only
-            # a later owner can fence this producer.
-            carriage.phase = Phase.READY
-            carriage.progress = resume(session.noted(carriage.shard), answer)
-            if carriage.progress.unsent is not None:
-                carriage.rows = session.noted_rows(carriage.shard)
-                self.counters.sent_again += bool(carriage.rows)
-                self._send(carriage)
+    def _succeeded(self, session: RelaySession, owned: ShardPublisher, answer: int | None) -> None:
+        if owned.phase is Phase.TAKING:
+            # A query on this session proves that it held the lock until after init_transactions: from here
+            # on only a later owner can fence this producer.
+            owned.phase = Phase.READY
+            owned.progress = resume(session.noted(owned.shard), answer)
+            if owned.progress.unsent is not None:
+                owned.rows = session.noted_rows(owned.shard)
+                self.counters.sent_again += bool(owned.rows)
+                self._send(owned)
             return
-        self.counters.published += len(carriage.rows)
+        self.counters.published += len(owned.rows)
         self.counters.batches += 1
-        carriage.search = carriage.search.sent(len(carriage.rows))
-        self._finished(carriage)
+        owned.search = owned.search.sent(len(owned.rows))
+        self._finished(owned)
 
-    def _finished(self, carriage: ShardPublisher) -> None:
-        """Remember that the batch on its way is done with: nothing of it is left to send."""
-        last = carriage.progress.last
-        carriage.progress = Progress(last=last, published=last)
-        carriage.rows, carriage.attempts, carriage.phase = [], 0, Phase.READY
+    def _finished(self, owned: ShardPublisher) -> None:
+        """Note that nothing of the batch in flight is left to send."""
+        last = owned.progress.last
+        owned.progress = Progress(last=last, published=last)
+        owned.rows, owned.attempts, owned.phase = [], 0, Phase.READY
 
-    def _replace_producer(self, session: RelaySession, carriage: ShardPublisher, error: Fenced) -> None:
-        """Make a new producer, after proof that the shard is still ours.
+    def _replace_producer(self, session: RelaySession, owned: ShardPublisher, error: Fenced) -> None:
+        """Make a new producer, after proof that this session still holds the shard's lock.
 
-        A zombie that made one without asking would fence the rightful owner.
+        Without the proof, a worker that has lost the shard would fence its new owner.
         """
         self.counters.fenced += 1
-        self._say(f"shard {carriage.shard}: {error.problem}")
-        del self._mine[carriage.shard]
-        if carriage.shard in session.look().mine:
-            self._take_over(carriage.shard)
+        self._say(f"shard {owned.shard}: {error.problem}")
+        del self._mine[owned.shard]
+        if owned.shard in session.workers().mine:
+            self._take_over(owned.shard)
 
     def _refused(
-        self, session: RelaySession, carriage: ShardPublisher, error: RefusedBatch | TopicUnavailable
+        self, session: RelaySession, owned: ShardPublisher, error: RefusedBatch | TopicUnavailable
     ) -> None:
-        """Decide on a batch of which nothing is visible: send it again, in part, or without a row."""
+        """Handle a batch of which no record is visible: send it again, in part, or without a row."""
         self.counters.refused += 1
-        verdict = refusals.judge(
-            carriage, error, self._definition.kafka, self._settings.on_poison, self._clock()
+        decision = refusals.decide(
+            owned, error, self._definition.kafka, self._settings.on_poison, self._clock()
         )
-        n = carriage.progress.last
+        n = owned.progress.last
         with session.conn.transaction():
-            for row, cause in verdict.buried:
+            for row, cause in decision.dead_letters:
                 self.counters.dead_letters += 1
                 self._say(f"dead letter {row.id}: {cause}")
-                session.bury(row, cause, attempts=carriage.attempts + 1, blocks=verdict.blocks)
-            if verdict.rows is not None:
-                session.note(carriage.shard, n, verdict.rows)
-        if verdict.parked:
-            self._say(f"{verdict.parked}: {error.problem}; its rows wait, the others go on")
-            self._parking.park(verdict.parked, self._clock())
-        if verdict.rows is not None:
-            carriage.rows = list(verdict.rows)
-        carriage.search = verdict.search
-        # A plain producer that was refused a record is of no use either.
+                session.add_dead_letter(row, cause, attempts=owned.attempts + 1, blocks=decision.blocks)
+            if decision.rows is not None:
+                session.note(owned.shard, n, decision.rows)
+        if decision.unwritable:
+            self._say(f"{decision.unwritable}: {error.problem}; its rows wait, the others go on")
+            self._unwritable.pause(decision.unwritable, self._clock())
+        if decision.rows is not None:
+            owned.rows = list(decision.rows)
+        owned.search = decision.search
+        # A plain producer cannot be used again after a refusal.
         if not self._settings.transactions or (isinstance(error, RefusedBatch) and error.spent):
-            self._replace_producer(session, carriage, Fenced(error.problem))
-        elif verdict.wait:
-            carriage.pause(self._clock())
+            self._replace_producer(session, owned, Fenced(error.problem))
+        elif decision.wait:
+            owned.pause(self._clock())
         else:
-            self._send(carriage)
+            self._send(owned)
 
-    # -- rows on their way ---------------------------------------------------------------------------
+    # -- batches -------------------------------------------------------------------------------------
 
-    def _send(self, carriage: ShardPublisher) -> None:
-        if not carriage.rows:
-            self._finished(carriage)
+    def _send(self, owned: ShardPublisher) -> None:
+        if not owned.rows:
+            self._finished(owned)
             return
-        carriage.phase = Phase.SENDING
-        carriage.future = self._in_thread(
+        owned.phase = Phase.SENDING
+        owned.future = self._in_thread(
             publish,
-            carriage.producer,
-            carriage.rows,
-            carriage.progress.last,
+            owned.producer,
+            owned.rows,
+            owned.progress.last,
             self._definition.kafka,
             self._destinations,
         )
 
-    def _look_for_rows(self, session: RelaySession) -> None:
-        """Ask once which shards have rows."""
-        ready = [c.shard for c in self._mine.values() if c.phase is Phase.READY and not c.hungry]
-        found = session.waiting(ready, self._parking.parked(self._clock())) if ready else frozenset()
+    def _find_shards_with_rows(self, session: RelaySession) -> None:
+        """Ask in one query which idle shards have rows."""
+        ready = [c.shard for c in self._mine.values() if c.phase is Phase.READY and not c.may_have_rows]
+        found = session.waiting(ready, self._unwritable.now(self._clock())) if ready else frozenset()
         for shard in found:
-            self._mine[shard].hungry = True
+            self._mine[shard].may_have_rows = True
         if found:
-            self._pace.found()
+            self._polling_delay.found()
         else:
-            self._pace.missed()
-        self._next_read = self._clock() + self._pace.seconds
+            self._polling_delay.missed()
+        self._next_read = self._clock() + self._polling_delay.seconds
 
-    def _feed(self, session: RelaySession) -> None:
-        """Give each shard that is ready its next rows, or its leave."""
+    def _advance(self, session: RelaySession) -> None:
+        """Send the next rows of each shard that is ready, or release it."""
         now = self._clock()
-        for carriage in list(self._mine.values()):
-            if carriage.phase is Phase.PAUSING and now >= carriage.resume_at:
-                self._send(carriage)
-            if carriage.phase is not Phase.READY:
+        for owned in list(self._mine.values()):
+            if owned.phase is Phase.PAUSING and now >= owned.resume_at:
+                self._send(owned)
+            if owned.phase is not Phase.READY:
                 continue
-            if carriage.leaving:
-                self._give(session, carriage)
-            elif carriage.hungry or carriage.progress.published is not None:
-                self._read(session, carriage)
+            if owned.to_release:
+                self._release(session, owned)
+            elif owned.may_have_rows or owned.progress.published is not None:
+                self._read(session, owned)
 
-    def _lift_floors(self, session: RelaySession) -> None:
-        """Forget the dead rows in front, where there may be enough to matter."""
-        if self.counters.published >= self._lift_at and self._clock() >= self._next_lift:
-            session.lift_floors(self._mine, self._clock())
-            self._lift_at = self.counters.published + LIFT_ROWS
-            self._next_lift = self._clock() + LIFT_SECONDS
+    def _raise_read_floors(self, session: RelaySession) -> None:
+        """Skip the deleted rows at the front of the index, where there may be enough to matter."""
+        if self.counters.published >= self._raise_at and self._clock() >= self._next_raise:
+            session.raise_read_floors(self._mine, self._clock())
+            self._raise_at = self.counters.published + RAISE_ROWS
+            self._next_raise = self._clock() + RAISE_SECONDS
 
-    def _give(self, session: RelaySession, carriage: ShardPublisher) -> None:
-        published = carriage.progress.published
+    def _release(self, session: RelaySession, owned: ShardPublisher) -> None:
+        published = owned.progress.published
         if published is not None:
-            session.clear(carriage.shard, published, self._settings.mode)
-        session.give_shard(carriage.shard)
-        del self._mine[carriage.shard]
+            session.clear(owned.shard, published, self._settings.mode)
+        session.release_shard(owned.shard)
+        del self._mine[owned.shard]
 
-    def _read(self, session: RelaySession, carriage: ShardPublisher) -> None:
-        progress = carriage.progress
+    def _read(self, session: RelaySession, owned: ShardPublisher) -> None:
+        progress = owned.progress
         n = progress.last + 1
         rows = session.next_rows(
-            carriage.shard,
+            owned.shard,
             n,
-            carriage.search.limit(self._settings.batch),
+            owned.search.limit(self._settings.batch),
             published=progress.published,
-            parked=self._parking.parked(self._clock()),
+            unwritable=self._unwritable.now(self._clock()),
             mode=self._settings.mode,
         )
-        carriage.hungry = False
+        owned.may_have_rows = False
         if not rows:
-            carriage.progress = Progress(last=progress.last)
+            owned.progress = Progress(last=progress.last)
             return
-        carriage.progress, carriage.rows = Progress(last=n, unsent=n), rows
+        owned.progress, owned.rows = Progress(last=n, unsent=n), rows
         broken = refusals.broken(rows)
         if broken:
-            self._refused(session, carriage, broken)
+            self._refused(session, owned, broken)
         else:
-            self._send(carriage)
+            self._send(owned)
 
     def _empty(self, session: RelaySession) -> bool:
-        """Tell whether no shard, whoever owns it, has rows that may be published."""
-        if any(c.phase is not Phase.READY or c.hungry or c.progress.published for c in self._mine.values()):
+        """Return whether no shard, of this worker or of another, has rows that may be published."""
+        if any(
+            c.phase is not Phase.READY or c.may_have_rows or c.progress.published for c in self._mine.values()
+        ):
             return False
-        parked = self._parking.parked(self._clock())
-        if session.waiting(range(self._shards), parked):
+        unwritable = self._unwritable.now(self._clock())
+        if session.waiting(range(self._shards), unwritable):
             return False
-        if parked and session.waiting(range(self._shards), ()):
+        if unwritable and session.waiting(range(self._shards), ()):
             raise Failed(
-                f"rows of {', '.join(sorted(parked))} are left",
+                f"rows of {', '.join(sorted(unwritable))} are left",
                 remedy="create the topic or grant the right to, then run the relay again",
             )
         return True

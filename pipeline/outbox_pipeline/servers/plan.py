@@ -27,13 +27,27 @@ class State(StrEnum):
     BLOCKED = "blocked"
 
 
+class ChangeKind(StrEnum):
+    """What a change is about, for code that has to tell one from another."""
+
+    OTHER = "other"
+    MISSING_COLUMN = "missing_column"
+    MISSING_PARTITION = "missing_partition"
+    PARTITION_PARAMETERS = "partition_parameters"  # of a partition that is made with them
+
+
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One field that is not as the definition wants it."""
+    """One field that is not as the definition wants it. `field` is for people, `kind` for code.
+
+    `subject` names the column or partition of a change that has a kind.
+    """
 
     field: str
     have: str
     want: str
+    kind: ChangeKind = ChangeKind.OTHER
+    subject: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
--- Read the rows of the batch that was on its way last, for publishing exactly those again.
+-- Read the rows of the batch that was in flight last, to publish exactly those again.
 SELECT
     id::text, aggregate_type, aggregate_id, event_type, event_version::text, {payload_on_the_wire} AS payload,
     occurred_at::text, traceparent, correlation_id, causation_id, headers::text

@@ -1,2 +1,2 @@
--- Read the number of the batch of each shard that was on its way last.
+-- Read the number of the batch of each shard that was in flight last.
 SELECT shard, n FROM {batch}

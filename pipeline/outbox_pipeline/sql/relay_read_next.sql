@@ -6,7 +6,7 @@ WITH found AS (
         AND o.id NOT IN (SELECT unnest(ids) FROM {batch} WHERE shard = %(shard)s AND n = %(published)s)
         AND o.position >= %(floor)s
         AND o.position <= %(until)s
-        AND coalesce(o.aggregate_type, '') <> ALL (%(parked)s::text[])
+        AND coalesce(o.aggregate_type, '') <> ALL (%(unwritable)s::text[])
         AND (
             (coalesce(o.aggregate_type, ''), coalesce(o.aggregate_id, '')) NOT IN (
                 SELECT coalesce(aggregate_type, ''), coalesce(aggregate_id, '') FROM {dead_letter} WHERE blocks

@@ -6,7 +6,7 @@ WHERE EXISTS (
     WHERE {shard_of} = s.shard
         AND o.position >= s.floor
         AND o.position <= %(until)s
-        AND coalesce(o.aggregate_type, '') <> ALL (%(parked)s::text[])
+        AND coalesce(o.aggregate_type, '') <> ALL (%(unwritable)s::text[])
         AND (
             (coalesce(o.aggregate_type, ''), coalesce(o.aggregate_id, '')) NOT IN (
                 SELECT coalesce(aggregate_type, ''), coalesce(aggregate_id, '') FROM {dead_letter} WHERE blocks

@@ -1,2 +1,2 @@
--- Let values print as they travel.
+-- Let values print as Debezium writes them.
 SELECT set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO', false)

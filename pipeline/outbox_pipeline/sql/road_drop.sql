@@ -1,2 +1,2 @@
--- Drop what was written down about an outbox that is gone.
+-- Drop the stored publisher of an outbox that is gone.
 DROP TABLE IF EXISTS {road}

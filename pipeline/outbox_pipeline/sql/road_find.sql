@@ -1,2 +1,2 @@
--- Read whether an outbox has a road written down.
+-- Read whether the publisher of an outbox is stored.
 SELECT to_regclass(%(name)s) IS NOT NULL AS there

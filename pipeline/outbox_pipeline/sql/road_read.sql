@@ -1,2 +1,2 @@
--- Read which road published the outbox last.
+-- Read the last publisher of the outbox.
 SELECT road FROM {road}

@@ -1,2 +1,2 @@
--- Let workers of the relay in again.
+-- Let workers of the relay start again.
 SELECT pg_advisory_unlock(hashtext(%(lock)s), 0) AS opened

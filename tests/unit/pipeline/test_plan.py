@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from psycopg import sql
 
-from outbox_connectors.definition import Definition, TopicSpec
+from outbox_connectors.definition import Definition, Outbox, TopicSpec
 from outbox_connectors.errors import ExitCode
 from outbox_connectors.findings import Severity
 from outbox_connectors.loading import loads
@@ -21,7 +21,7 @@ from outbox_pipeline.provision.publications import LivePublication
 from outbox_pipeline.provision.server import LiveServer
 from outbox_pipeline.servers import slots
 from outbox_pipeline.servers.admin_rights import Rights
-from outbox_pipeline.servers.plan import FieldChange, ObjectPlan, Plan, State, blocked, text_of
+from outbox_pipeline.servers.plan import ChangeKind, FieldChange, ObjectPlan, Plan, State, blocked, text_of
 from outbox_pipeline.servers.slots import LiveSlot
 from outbox_pipeline.servers.topics import TopicState
 
@@ -359,3 +359,45 @@ def test_partitions_of_a_day() -> None:
     assert names[:3] == ("outbox_default", "outbox_20261230", "outbox_20261231")
     assert names[3] == "outbox_20270101"
     assert len(names) == tables.DAYS_AHEAD + 2
+
+
+def test_missing_columns_and_partitions_say_their_kind_and_name() -> None:
+    outbox = definition(outbox={"partition": "daily"}).outbox
+    today = date(2026, 12, 30)
+    present, missing = (
+        tables.expected_partitions(outbox, today)[:-1],
+        tables.expected_partitions(outbox, today)[-1],
+    )
+    options = [f"{name}={value}" for name, value in tables.expected_options().items()]
+    live = tables.LiveTable(
+        kind="p",
+        owner="app",
+        ours=True,
+        options=(),
+        partition_key="RANGE (occurred_at)",
+        columns=[column for column in live_columns(outbox) if column["name"] != "traceparent"],
+        primary_key=("id", "occurred_at"),
+        checks=tables.expected_checks(outbox),
+        row_triggers={tables.TRIGGER: True},
+        partitions={name: {"options": options} for name in present},
+    )
+    planned = tables.plan(live, outbox, ADMIN, today)
+    found = [(change.kind, change.subject) for change in planned.changes]
+    assert found == [
+        (ChangeKind.MISSING_COLUMN, "traceparent"),
+        (ChangeKind.MISSING_PARTITION, missing),
+        (ChangeKind.PARTITION_PARAMETERS, missing),
+    ]
+
+
+def live_columns(outbox: Outbox) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "type": sql_type,
+            "not_null": not nullable,
+            "default": None,
+            "identity": name == "position",
+        }
+        for name, sql_type, nullable in tables._wanted_columns(outbox)
+    ]

@@ -172,7 +172,8 @@ def watched(slot: str, offset: str, mode: str) -> WatchFinding | None:
         offset_unreadable=at == (None,),
         config=positions(slot, offset, mode).config,
     )
-    facts = facts_of(history_of([sample]), later(sample, 3), Thresholds())
+    present = later(sample, 3)
+    facts = facts_of(history_of([sample, present]), present, Thresholds())
     found = [finding for rule in RULES if (finding := rule(facts)) is not None]
     found.sort(key=lambda finding: -list(Severity).index(finding.severity))
     keys = {code.value for code in PositionCode} & {key.value for key in VerdictKey}

@@ -26,8 +26,8 @@ def test_workers_come_to_their_shares_and_leave_no_shard(shards: int, workers: i
         for mine in owned:
             held = set().union(*owned)
             todo = moves(shards, workers, mine=mine, held=held, rng=rng)
-            assert not (todo.give and todo.take)
-            mine -= set(todo.give)
+            assert not (todo.release and todo.take)
+            mine -= set(todo.release)
             mine |= set(todo.take)
     assert sorted(shard for mine in owned for shard in mine) == list(range(shards))
     assert max(map(len, owned)) <= -(-shards // workers)
@@ -114,12 +114,12 @@ def test_the_size_of_a_record_is_an_upper_bound() -> None:
 
 
 def test_parked_types_wait_longer_each_time() -> None:
-    parking, now, waits = UnwritableTopics(), 100.0, []
+    paused, now, waits = UnwritableTopics(), 100.0, []
     for _ in range(8):
-        parking.park("order", now)
-        assert parking.parked(now) == ("order",)
+        paused.pause("order", now)
+        assert paused.now(now) == ("order",)
         before = now
-        while parking.parked(now):
+        while paused.now(now):
             now += 0.5
         waits.append(now - before)
     assert waits[0] == 2.0
