@@ -1,4 +1,4 @@
 """The contract: how an outbox row becomes a Kafka record.
 
-The leaf of the project. Both sides import it, it imports neither.
+`outbox_pipeline` and `outbox_consumers` depend on this package; it depends on neither.
 """

@@ -1,7 +1,7 @@
-"""Lint a connector's configuration for the traps that Connect's own validation does not see.
+"""Check a connector's configuration for mistakes that Connect's own validation does not find.
 
-Pure: configuration, versions and the table's columns in, findings out. What the profile renders has
-none; a configuration written by hand usually has several.
+Pure: takes configuration, versions and the table's columns, returns findings. What the profile renders has
+no findings; a configuration written by hand usually has several.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ def check(
     postgres_major: int | None = None,
     table: CapturedTable | None = None,
 ) -> list[Finding]:
-    """Find the traps in a connector's configuration, the worst first.
+    """Find mistakes in a connector's configuration, the most severe first.
 
-    What is not known (None) is taken for the newest that we know, so it gives no finding of its own.
+    An unknown version (None) counts as the newest known one, so it causes no finding. Without `table` the
+    checks of the live table are left out.
     """
     view = View(config, debezium, postgres_major, table)
     found = [finding for rule in _RULES for finding in rule(view)]
@@ -43,13 +44,13 @@ def check(
         rules = checks_table.RULES if ours else checks_table.FOREIGN_RULES
         found += [finding for rule in rules for finding in rule(view, table)]
     if not ours:
-        found = [checks_foreign.asked(finding) for finding in found]
+        found = [checks_foreign.adapt_remedy(finding) for finding in found]
     found = [finding for finding in found if not _about_a_reference(finding, view)] + list(_references(view))
     order = (Severity.CRITICAL, Severity.WARNING, Severity.OK)
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
 
-# Their causes do not name the property in full.
+# Findings whose cause does not contain the full name of the property.
 _OF_THE_ROUTER: Final = frozenset(
     (
         "contract-columns",
@@ -67,7 +68,7 @@ _OF_MESSAGES: Final = frozenset(("excluded-ticks", "no-heartbeat", "foreign-mess
 
 
 def _about_a_reference(finding: Finding, view: View) -> bool:
-    """Tell whether a finding is about a value that nobody here can see."""
+    """Tell whether a finding is about a `${provider:...}` value, which only a Connect worker resolves."""
     for key in view.references:
         if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w-]|\.\w)", finding.cause):
             return True
@@ -81,7 +82,7 @@ def _about_a_reference(finding: Finding, view: View) -> bool:
 
 
 def _references(view: View) -> Iterator[Finding]:
-    """Say how many values were not checked. Those of secrets are as they should be."""
+    """Report how many values were not checked, not counting references in secret properties."""
     if count := len(view.references):
         words = "values are references and were" if count > 1 else "value is a reference and was"
         cause = f"{count} {words} not checked"
@@ -95,7 +96,7 @@ def _references(view: View) -> Iterator[Finding]:
 
 
 def releases(*, debezium: Version | None, postgres_major: int | None) -> list[Finding]:
-    """Find what the versions themselves cannot do, whatever the configuration says."""
+    """Find problems of the Debezium and PostgreSQL versions, independent of the configuration."""
     found = []
     if debezium is not None and debezium < OLDEST:
         cause = f"Debezium {debezium} is older than {OLDEST}, the oldest that was tried with this profile"
@@ -115,10 +116,10 @@ def releases(*, debezium: Version | None, postgres_major: int | None) -> list[Fi
 
 
 def retention(definition: Definition) -> list[Finding]:
-    """Find topics that forget their records before the outbox may forget the rows.
+    """Find topics whose retention is not longer than `outbox.keep`.
 
-    A row leaves when its record is there to prove it (outbox_pipeline.operations.prune). A topic without
-    retention.ms of its own keeps records as the broker says, which is not looked at.
+    A row is pruned only while its record is still in the topic (outbox_pipeline.operations.prune). For a
+    topic without its own retention.ms the broker's default applies, which is not checked.
     """
     found = []
     for spec in (definition.kafka.defaults, *definition.kafka.aggregates.values()):
@@ -137,6 +138,6 @@ def retention(definition: Definition) -> list[Finding]:
 
 
 def worst(findings: list[Finding]) -> Severity:
-    """The severity of the worst finding; OK for none."""
+    """Return the severity of the worst finding; OK if there is none."""
     order = (Severity.OK, Severity.WARNING, Severity.CRITICAL)
     return max((finding.severity for finding in findings), key=order.index, default=Severity.OK)

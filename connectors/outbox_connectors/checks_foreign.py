@@ -1,7 +1,7 @@
-"""What to say of a connector that follows another contract than ours: it may work, and must go on working.
+"""Remedies for a connector that follows another contract than ours, and may work correctly as it is.
 
-A remedy that is right for the contract's table can stop a connector of another one, or change what its
-readers get. So each finding whose remedy is not right for every table asks instead of telling.
+A remedy that is right for the contract's table can stop a connector that reads another table, or change what
+its consumers receive. So each remedy that is not safe for every table is replaced by what to find out first.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _FAILING: Final = (
     "find out in the worker's log which rows it drops: once this is fail or none, the first such row stops it"
 )
 
-# code -> (severity, None: as it was; what to find out)
-ASKED: Final[dict[str, tuple[Severity | None, str]]] = {
+# code -> (severity, None: unchanged; what to find out, empty: the remedy stays)
+FOREIGN_REMEDIES: Final[dict[str, tuple[Severity | None, str]]] = {
     "contract-columns": (Severity.WARNING, _READERS),
     "contract-headers": (Severity.WARNING, _READERS),
     "placement": (Severity.WARNING, _READERS),
@@ -108,11 +108,11 @@ ASKED: Final[dict[str, tuple[Severity | None, str]]] = {
     "foreign-messages": (None, "find out which prefixes its readers need, and name them"),
     "no-row-trigger": (None, "find out whether anybody writes it with COPY; nothing to do if not"),
 }
-_SURE: Final = "write column:header:name"  # right for every table: the task fails without
+_SAFE_REMEDY: Final = "write column:header:name"  # right for every table: the task fails otherwise
 
 
 def follows_contract(view: View) -> bool:
-    """Tell whether the table is the contract's; where it is not seen, whether the router is set for one."""
+    """Tell whether the table has the contract's columns; without a table, whether the router expects them."""
     if view.table is not None:
         return all(view.table.column(c.name) for c in COLUMNS if c.place is not Place.NOWHERE)
     router = f"transforms.{view.routers[0]}." if view.routers else "transforms.?."
@@ -123,9 +123,9 @@ def follows_contract(view: View) -> bool:
     )
 
 
-def asked(finding: Finding) -> Finding:
-    """Turn a remedy that is not right for every table into what to find out."""
-    if finding.code not in ASKED or finding.remedy == _SURE:
+def adapt_remedy(finding: Finding) -> Finding:
+    """Replace a remedy that is not safe for every table by what to find out first."""
+    if finding.code not in FOREIGN_REMEDIES or finding.remedy == _SAFE_REMEDY:
         return finding
-    severity, question = ASKED[finding.code]
+    severity, question = FOREIGN_REMEDIES[finding.code]
     return replace(finding, severity=severity or finding.severity, remedy=question or finding.remedy)

@@ -1,4 +1,4 @@
-"""What keeps the slot moving, and what a heartbeat can lose."""
+"""Check the heartbeat and logical messages that advance the slot, and what a heartbeat can lose."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _often(view: View) -> Iterator[Finding]:
 
 
 def _nothing_moves(view: View) -> Iterator[Finding]:
-    """Ticks from outside need a prefix that is captured; without one nothing moves the slot."""
+    """Check that ticks sent by another process are captured; otherwise nothing advances the slot."""
     if view.heartbeats:
         return
     if view.get("message.prefix.exclude.list"):

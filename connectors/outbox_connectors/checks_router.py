@@ -1,4 +1,7 @@
-"""The router: aliases, predicate, placements, routing, converters. Most typos here pass validation."""
+"""Check the EventRouter: aliases, predicate, placements, routing, converters.
+
+Connect's own validation accepts most typing errors in these properties.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ _CONTRACT: Final = {
 _STRING: Final = "org.apache.kafka.connect.storage.StringConverter"
 _ESCAPED: Final = re.compile(r"\\(.)")
 _PLAIN: Final = r"\1"
-_GONE: Final = "io.debezium.converters.ByteBufferConverter"  # since Debezium 2
+_REMOVED: Final = "io.debezium.converters.ByteBufferConverter"  # in Debezium 2
 _KAFKA_BYTES: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
 _BINARY: Final = (
     "io.debezium.converters.BinaryDataConverter",
@@ -244,7 +247,7 @@ _ASK_TYPE: Final = (
 
 
 def _payload_type(view: View) -> str:
-    """The type of the live column that is the payload; empty where it is not known."""
+    """Return the type of the live payload column; empty if it is not known."""
     if view.table is None or not view.routers:
         return ""
     live = view.table.column(_option(view, view.routers[0], "table.field.event.payload") or "payload")
@@ -283,8 +286,8 @@ def _value_converter(view: View) -> Iterator[Finding]:
 
 
 def _bytea(shown: str, converter: str) -> Iterator[Finding]:
-    """A StringConverter and a class that is gone cannot be what anybody wants; others have their readers."""
-    if converter in (_STRING, _GONE):
+    """Check the converter of a bytea payload: StringConverter and a removed class are never right."""
+    if converter in (_STRING, _REMOVED):
         cause = f"{shown} cannot carry a bytea payload as it is"
         yield Finding("value-converter", C, cause, _WITH_DELEGATE, MEASURED)
     elif converter not in (*_BINARY, _KAFKA_BYTES):

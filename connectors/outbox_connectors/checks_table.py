@@ -1,4 +1,4 @@
-"""What the outbox table itself gets wrong for the connector that reads it."""
+"""Check whether the live outbox table fits the connector that reads it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _partition_root(_: View, table: CapturedTable) -> Iterator[Finding]:
 
 
 def _configured_columns(view: View, table: CapturedTable) -> Iterator[Finding]:
-    """Compare what the router is told to read with what the table has, whatever the contract."""
+    """Compare the columns that the router is configured to read with those of the table, for any contract."""
     names = ", ".join(column.name for column in table.columns)
     for alias in view.routers:
         prefix = f"transforms.{alias}."
@@ -90,7 +90,7 @@ def _configured_columns(view: View, table: CapturedTable) -> Iterator[Finding]:
                 yield Finding("missing-column", Severity.CRITICAL, cause, remedy, "EventRouter")
 
 
-# What the router reads, with Debezium's defaults; no default: only where it is set.
+# Router options that name a column, with Debezium's defaults; those without a default count only when set.
 ROUTER_COLUMNS: Final = {
     "table.field.event.id": "id",
     "table.field.event.key": "aggregateid",

@@ -1,4 +1,4 @@
-"""Properties that have a right value, and the few that are wrong by size."""
+"""Check single properties: those with one right value, and those with limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEASURED: Final = "measured on Debezium 3.7.0.Final"
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A property and the values that are fine. `default` is what Debezium takes where it is absent."""
+    """A property and its acceptable values. `default` is the value Debezium uses when it is absent."""
 
     code: str
     key: str
@@ -299,7 +299,7 @@ def _misspelt(view: View) -> Iterator[Finding]:
 
 
 def _letters(key: str) -> str:
-    """A key without what people get wrong: separators, capitals, the plural."""
+    """Reduce a key to its letters, without separators, capitals and plural s, to find misspelt ones."""
     return re.sub(r"[^a-z]", "", key.lower()).replace("s", "")
 
 

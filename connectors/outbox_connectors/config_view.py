@@ -1,4 +1,4 @@
-"""What the checks look at: a connector's configuration, the versions, the outbox table."""
+"""The input of the checks: a connector's configuration, the versions, the outbox table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROUTER = "io.debezium.transforms.outbox.EventRouter"
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column as PostgreSQL has it. `sql_type` is what `format_type` prints."""
+    """A column of the live table. `sql_type` is its type as `format_type` prints it."""
 
     name: str
     sql_type: str
@@ -24,7 +24,7 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class CapturedTable:
-    """The live outbox table, as far as the checks need it."""
+    """The live outbox table: the properties that the checks need."""
 
     columns: tuple[TableColumn, ...]
     has_row_trigger: bool = True
@@ -38,7 +38,7 @@ class CapturedTable:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A configuration with what is known around it."""
+    """A connector's configuration with versions and table; None where these are not known."""
 
     config: Mapping[str, str]
     debezium: Version | None
@@ -46,12 +46,12 @@ class View:
     table: CapturedTable | None
 
     def get(self, key: str, default: str = "") -> str:
-        """The value of a property, without blanks around it; empty where it is a reference."""
+        """Return the value of a property without surrounding blanks; empty if it is a `${provider:...}`."""
         value = self.config.get(key, default).strip()
         return "" if holds_reference(value) else value
 
     def number(self, key: str, default: int) -> int:
-        """A property as a whole number; the default also where it is none (Connect refuses that itself)."""
+        """Return a property as an integer; the default if absent or no number (Connect rejects that)."""
         try:
             return int(self.get(key) or default)
         except ValueError:
@@ -62,21 +62,21 @@ class View:
         return self.get(key, str(default)).lower() == "true"
 
     def names(self, key: str) -> tuple[str, ...]:
-        """A comma-separated list."""
+        """Return the entries of a comma-separated list."""
         return tuple(name.strip() for name in self.get(key).split(",") if name.strip())
 
     def older_than(self, version: Version) -> bool:
-        """Tell whether Debezium is known to be older."""
+        """Tell whether the Debezium version is known and older than `version`."""
         return self.debezium is not None and self.debezium < version
 
     @property
     def references(self) -> tuple[str, ...]:
-        """The properties whose value only the workers know, those that hold secrets left out."""
+        """Name the properties whose value is a `${provider:...}` reference, except secrets."""
         return tuple(key for key, text in self.config.items() if holds_reference(text) and not is_secret(key))
 
     @property
     def routers(self) -> tuple[str, ...]:
-        """The aliases of the transformations that are an EventRouter."""
+        """Return the aliases of the transformations that are an EventRouter."""
         listed = self.names("transforms")
         return tuple(name for name in listed if self.get(f"transforms.{name}.type") == ROUTER)
 
@@ -87,7 +87,7 @@ class View:
 
 
 def matches(pattern: str, text: str) -> bool | None:
-    """Match a Java regular expression as a whole. None: it does not compile here, so nobody knows."""
+    """Tell whether a Java regular expression matches the whole text; None if Python cannot compile it."""
     try:
         # Java writes named groups without the P; nothing else of what is used in names differs.
         return re.fullmatch(pattern.replace("(?<", "(?P<"), text) is not None

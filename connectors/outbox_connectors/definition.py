@@ -1,6 +1,6 @@
-"""The definition of one pipeline as values: what `outbox.yaml` says, checked and complete.
+"""The definition of one pipeline: the content of `outbox.yaml`, validated and with every default filled in.
 
-Nothing here reads files or the environment (`loading` does), so a test can build one by hand.
+Nothing here reads files or the environment (`loading` does), so a test can construct one directly.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A password that never shows itself in a repr, a log line or a traceback."""
+    """A password that is masked in its repr and str, so that no log line or traceback shows it."""
 
     value: str = field(repr=False)
 
@@ -51,7 +51,7 @@ class Partitioning(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConnectorLogin:
-    """How Kafka Connect reaches the database, and the role it does so with."""
+    """How Kafka Connect connects to the database, and as which role."""
 
     host: str
     port: int
@@ -77,7 +77,7 @@ class Postgres:
 
 @dataclass(frozen=True, slots=True)
 class Outbox:
-    """The outbox table and who writes it."""
+    """The outbox table and the roles that write to it."""
 
     table: TableName
     writers: tuple[str, ...]
@@ -88,7 +88,7 @@ class Outbox:
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """What a topic of the pipeline should be. `config` holds topic properties as Kafka names them."""
+    """The desired state of a topic. `config` holds topic properties under Kafka's names."""
 
     name: str
     partitions: int
@@ -98,7 +98,7 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
-    """The Kafka side. `client` is handed to librdkafka as it is (with secrets in it)."""
+    """The Kafka side. `client` is passed to librdkafka unchanged and may contain secrets."""
 
     client: Mapping[str, str] = field(repr=False)
     topic: str  # template with {aggregate_type}
@@ -106,13 +106,13 @@ class Kafka:
     aggregates: Mapping[str, TopicSpec]  # by aggregate type, defaults already applied
 
     def topic_of(self, aggregate_type: str) -> str:
-        """Name the topic that rows of this aggregate type go to."""
+        """Return the name of the topic for events of this aggregate type."""
         return self.topic.replace("{aggregate_type}", aggregate_type)
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectAuth:
-    """How to authenticate to Kafka Connect's REST API. Empty means: not at all."""
+    """How to authenticate to Kafka Connect's REST API. All empty: no authentication."""
 
     user: str = ""
     password: Secret = Secret("")
@@ -124,7 +124,7 @@ class ConnectAuth:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Kafka Connect and the connector's last words."""
+    """Kafka Connect's address, the connector's name and property overrides."""
 
     url: str  # may carry a path prefix
     connector: str  # the connector's name
@@ -134,10 +134,10 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class WatchSection:
-    """How the pipeline is watched. `ticker` None: the connector's own heartbeat is rendered instead."""
+    """How the pipeline is watched. `ticker` None: the connector sends its own heartbeat instead."""
 
     ticker: timedelta | None
-    roles: tuple[str, ...]  # who ticks, besides the administrator; none: the outbox's writers
+    roles: tuple[str, ...]  # roles that send ticks, besides the administrator; empty: the outbox's writers
     warn_left: timedelta
     critical_left: timedelta
     groups: tuple[str, ...]
@@ -146,7 +146,7 @@ class WatchSection:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One pipeline, as its definition file says it."""
+    """One pipeline as its definition file describes it."""
 
     pipeline: str
     topic_prefix: str  # Debezium's topic.prefix; offsets are keyed by it
@@ -159,15 +159,15 @@ class Definition:
 
     @property
     def heartbeat_prefix(self) -> str:
-        """The prefix of the logical messages that keep the slot moving."""
+        """Return the prefix of the logical messages that advance an idle slot."""
         return f"{self.pipeline}.heartbeat"
 
     @property
     def canary_prefix(self) -> str:
-        """The prefix of the logical messages that prove the way from PostgreSQL to Kafka."""
+        """Return the prefix of the logical messages that prove delivery from PostgreSQL to Kafka."""
         return f"{self.pipeline}.canary"
 
     @property
     def message_topic(self) -> str:
-        """Where Debezium puts logical messages: ticks and canaries."""
+        """Return the topic to which Debezium writes logical messages: ticks and canaries."""
         return f"{self.topic_prefix}.message"

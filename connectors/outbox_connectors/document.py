@@ -1,9 +1,9 @@
-"""The definition file as a tree that knows its lines, and typed access to it.
+"""The definition file as a tree of nodes with line numbers, and typed access to it.
 
-What a key may hold and what it is when it is absent comes from the table in `keys`.
+Types and defaults of the keys come from the table in `keys`.
 
-Every access either returns a value or raises DefinitionError with file, line, cause and remedy. A value
-that came from a variable is never shown in a message, because nobody knows what was in the variable.
+Every access either returns a value or raises DefinitionError with file, line, cause and remedy. A message
+never shows a value that came from an environment variable, because that may be a secret.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FALSE: Final = ("false", "no", "off")
 
 
 class Kind(StrEnum):
-    """What YAML takes a scalar for."""
+    """The type that YAML resolves a scalar to."""
 
     TEXT = "text"
     NUMBER = "a number"
@@ -35,7 +35,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A single value. `written` is what the file says, `text` what it means after interpolation."""
+    """A single value. `written` is the text in the file, `text` the same after interpolation."""
 
     where: str
     kind: Kind
@@ -54,7 +54,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """A mapping: keys with the place each stands at."""
+    """A mapping; `key_where` has file and line of each key."""
 
     where: str
     members: Mapping[str, Node]
@@ -64,7 +64,7 @@ class Members:
 Node = Scalar | Items | Members
 
 
-def _sort(node: Node) -> str:
+def _kind_of(node: Node) -> str:
     match node:
         case Items():
             return "a list"
@@ -75,7 +75,7 @@ def _sort(node: Node) -> str:
 
 
 class Section:
-    """One mapping of the file. `keys` is its path in the table, where that is not `path` itself."""
+    """One mapping of the file. `keys` is its path in the table of keys if that differs from `path`."""
 
     def __init__(self, node: Members, path: str, keys: str | None = None) -> None:
         self.where = node.where
@@ -98,7 +98,7 @@ class Section:
         return None if isinstance(node, Scalar) and node.kind is Kind.NOTHING else node
 
     def fault(self, key: str, problem: str, remedy: str = "") -> DefinitionError:
-        """Make an error about a key of this section, at its line."""
+        """Build an error about a key of this section, with the key's line."""
         where = self._node.key_where.get(key, self.where)
         return DefinitionError(f"{self._name(key)} {problem}", where=where, remedy=remedy)
 
@@ -106,16 +106,16 @@ class Section:
         node = self._get(key)
         if node is None or isinstance(node, Scalar):
             return node
-        raise self.fault(key, f"must be a single value, not {_sort(node)}")
+        raise self.fault(key, f"must be a single value, not {_kind_of(node)}")
 
     def _required(self, key: str) -> DefinitionError:
         return DefinitionError(f"{self._name(key)} is missing", where=self.where, remedy="add it")
 
     def text(self, key: str, *, pipeline: str = "", required: bool = True) -> str:
-        """Read a text that its type finds nothing wrong with.
+        """Read a text and check it against the key's type.
 
-        `pipeline` fills the default that is made of the pipeline's name. A key without default has to
-        be there and not empty, unless `required` is false.
+        `pipeline` replaces `<pipeline>` in the default. A key without a default must be present and not
+        empty, unless `required` is false.
         """
         row, scalar = self._keys[key], self._scalar(key)
         default = "" if row.default is None and not required else row.default
@@ -133,16 +133,16 @@ class Section:
         return value
 
     def secret(self, key: str) -> Secret:
-        """Read a text that must not show up anywhere. Absent: empty."""
+        """Read a text as a Secret. Absent: an empty one."""
         return Secret(self.text(key))
 
     def shown(self, key: str, value: str) -> str:
-        """Quote a value for a message as the file has it, so that no variable's content shows."""
+        """Quote a value for a message as written in the file, without the content of variables."""
         node = self._get(key)
         return repr(node.written if isinstance(node, Scalar) else value)
 
     def parsed(self, key: str, parse: Callable[[str], T]) -> T:
-        """Read a value with `parse`, which raises ValueError for what it does not understand."""
+        """Read a value with `parse`, whose ValueError becomes a DefinitionError."""
         row, scalar = self._keys[key], self._scalar(key)
         if scalar is None:
             return parse(row.default or "")
@@ -167,7 +167,7 @@ class Section:
         return self.parsed(key, _flag)
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Read a list of non-empty texts that their type finds nothing wrong with. Absent: empty."""
+        """Read a list of non-empty texts and check each against the key's type. Absent: empty."""
         found = []
         for value, scalar in self._items(key):
             remedy = self._keys[key].type.check(value)
@@ -182,17 +182,17 @@ class Section:
         if node is None:
             return
         if not isinstance(node, Items):
-            raise self.fault(key, f"must be a list, not {_sort(node)}", "write [a, b]")
+            raise self.fault(key, f"must be a list, not {_kind_of(node)}", "write [a, b]")
         for item in node.items:
             if not isinstance(item, Scalar):
-                raise DefinitionError(f"{self._name(key)} holds {_sort(item)}", where=item.where)
+                raise DefinitionError(f"{self._name(key)} holds {_kind_of(item)}", where=item.where)
             value = _text(item, self.fault, key)
             if not value:
                 raise DefinitionError(f"{self._name(key)} has an empty entry", where=item.where)
             yield value, item
 
     def section(self, key: str) -> Section:
-        """Open a mapping inside this one. Absent: an empty one, unless it is required."""
+        """Return a mapping inside this one. Absent: an empty one, unless the key is required."""
         node = self._get(key)
         if node is None:
             if self._keys[key].default is None:
@@ -201,7 +201,7 @@ class Section:
         return self._opened(key, node)
 
     def sections(self, key: str) -> Mapping[str, Section]:
-        """Open a mapping whose members are mappings with the same keys and names of the user's."""
+        """Return a mapping whose members have names chosen by the user and all take the same keys."""
         outer = self._members(key)
         found = {}
         for name, node in outer.members.items():
@@ -212,7 +212,9 @@ class Section:
 
     def _opened(self, key: str, node: Node, keys: str | None = None) -> Section:
         if not isinstance(node, Members):
-            raise DefinitionError(f"{self._name(key)} must be a mapping, not {_sort(node)}", where=node.where)
+            raise DefinitionError(
+                f"{self._name(key)} must be a mapping, not {_kind_of(node)}", where=node.where
+            )
         return Section(node, self._name(key), keys)
 
     def _members(self, key: str) -> Members:
@@ -220,20 +222,20 @@ class Section:
         if node is None:
             return Members(self.where, {}, {})
         if not isinstance(node, Members):
-            raise self.fault(key, f"must be a mapping, not {_sort(node)}")
+            raise self.fault(key, f"must be a mapping, not {_kind_of(node)}")
         return node
 
     def key_fault(self, key: str, member: str, problem: str, remedy: str = "") -> DefinitionError:
-        """Make an error about a member of a mapping of this section, at its line."""
+        """Build an error about a member of a mapping of this section, with the member's line."""
         where = self._members(key).key_where.get(member, self.where)
         return DefinitionError(f"{self._name(key)}.{member} {problem}", where=where, remedy=remedy)
 
     def properties(self, key: str) -> dict[str, str]:
-        """Read a mapping of property names, which are not ours, to single values."""
+        """Read a mapping of property names of another system (Kafka, Connect) to single values."""
         found = {}
         for name, node in self._members(key).members.items():
             if not isinstance(node, Scalar) or node.kind is Kind.NOTHING:
-                problem = f"must be a single value, not {_sort(node)}"
+                problem = f"must be a single value, not {_kind_of(node)}"
                 raise self.key_fault(key, name, problem, "write '' for an empty one")
             found[name] = str(_flag(node.text)).lower() if node.kind is Kind.FLAG else node.text
         return found

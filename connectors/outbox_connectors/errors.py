@@ -1,4 +1,4 @@
-"""What can go wrong, for all three packages.
+"""The errors and exit codes of all three packages.
 
     OutboxError                      exit code
     ├── DefinitionError              2  the definition file is wrong (names file and line)
@@ -10,7 +10,7 @@
     ├── Refused                      7  a guard stopped what could lose or repeat events
     └── Failed                       1  it ran and did not succeed
 
-Every error is one line: what is wrong, where, and what to do next. Sides add their own subclasses.
+Every error is one line: what is wrong, where, and what to do next. The other packages add subclasses.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ class DefinitionError(OutboxError):
 
 
 class UsageError(OutboxError):
-    """The call itself makes no sense, whatever the state of the pipeline."""
+    """The call itself is wrong, independent of the state of the pipeline."""
 
     exit_code = ExitCode.USAGE
 
 
 class EventError(OutboxError, ValueError):
-    """An event that the pipeline could never deliver, found before the database is touched."""
+    """An event that could never be delivered, rejected before the database is touched."""
 
     exit_code = ExitCode.USAGE
 
 
 class Unreachable(OutboxError):
-    """A server does not answer, or answers that we may not."""
+    """A server does not answer, or refuses access."""
 
     exit_code = ExitCode.UNREACHABLE
 
@@ -82,7 +82,7 @@ class AccessDenied(Unreachable):
 
 
 class Refused(OutboxError):
-    """A guard stopped what could lose or repeat events."""
+    """A safety check refused an operation that could lose or repeat events."""
 
     exit_code = ExitCode.REFUSED
 

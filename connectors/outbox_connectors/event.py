@@ -1,7 +1,7 @@
-"""Check an event before the database is touched, and write its JSON the way PostgreSQL will.
+"""Validate an event before the database is touched, and print its JSON as PostgreSQL's jsonb does.
 
-`validate` refuses exactly what could not be delivered, with the numbers of `record`; the table's CHECK
-constraints refuse the same from any other writer.
+`validate` rejects exactly the events that could not be delivered, by the limits in `record`; the table's
+CHECK constraints enforce the same limits on every other writer.
 """
 
 from __future__ import annotations
@@ -53,23 +53,22 @@ class TooLarge(EventError):
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The two fields of an event that have to be written out: texts for jsonb, bytes for bytea."""
+    """The encoded payload and headers of an event: text for jsonb, bytes for bytea."""
 
     payload: str | bytes | None
     headers: str | None
 
 
 def validate(event: Event, payload: Payload | None = None) -> None:
-    """Refuse an event that could never be delivered.
+    """Raise EventError for an event that could never be delivered. No I/O.
 
-    `payload` names the type of the outbox's payload column; None accepts what either could hold.
-    Raises EventError. Touches nothing.
+    `payload` is the type of the outbox's payload column; None accepts what either type could hold.
     """
     encode(event, payload)
 
 
 def encode(event: Event, payload: Payload | None = None) -> Encoded:
-    """Validate an event and return the texts to store, so that its JSON is written only once.
+    """Validate an event and return its encoded payload and headers, so that its JSON is encoded only once.
 
     Raises EventError, see `validate`.
     """
@@ -164,10 +163,11 @@ def _utf8(name: str, text: str) -> bytes:
 
 
 def json_text(name: str, value: Json | JsonText, limit: int) -> str:
-    """Write a JSON value for a jsonb column, refusing what PostgreSQL or the record limit refuses.
+    """Encode a JSON value for a jsonb column.
 
-    The limit counts bytes of what jsonb prints, which is what travels. `name` is for the message.
-    Raises InvalidJson, InvalidText and TooLarge.
+    `limit` is in bytes of the text that jsonb prints, which is what the record contains. `name` is the field
+    named in errors. Raises InvalidJson, InvalidText and TooLarge for what PostgreSQL or the limit would
+    reject.
     """
     try:
         if isinstance(value, JsonText):
@@ -218,7 +218,7 @@ def jsonb_text(text: str) -> str:
 
     Keys by length in bytes, then by bytes, the last of equal ones wins; one blank after `:` and `,`;
     numbers without exponent, digits as given (`1.50`, `1e3` is `1000`); escapes become characters.
-    Raises ValueError for what is no JSON, and for a number that jsonb cannot hold.
+    Raises ValueError for invalid JSON, and for a number that jsonb cannot hold.
     """
     tree: _Tree = json.loads(text, parse_float=Decimal, parse_int=Decimal, parse_constant=_no_constant)
     return "".join(_printed(tree))
@@ -269,7 +269,7 @@ def _number(value: Decimal) -> str:
 
 
 def record_of(event: Event, topic: str, payload: Payload | None = None) -> Record:
-    """Make the record that an event becomes once its row is committed. Raises EventError."""
+    """Build the record that an event becomes once its row is committed. Raises EventError."""
     encoded = encode(event, payload)
     body = encoded.payload
     printed = {

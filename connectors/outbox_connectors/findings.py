@@ -1,4 +1,4 @@
-"""A finding: what is wrong, why it matters and what to do, in one line each."""
+"""A finding of a check: code, severity, cause and remedy, each in one line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from outbox_connectors.errors import ExitCode
 
 
 class Severity(StrEnum):
-    """How bad it is. Critical: events can be lost, or nothing moves."""
+    """How severe a finding is. Critical: events can be lost, or none are delivered."""
 
     OK = "ok"
     WARNING = "warning"
@@ -17,7 +17,7 @@ class Severity(StrEnum):
 
     @property
     def exit_code(self) -> ExitCode:
-        """The exit code of a command whose worst finding this is."""
+        """Return the exit code of a command whose most severe finding has this severity."""
         return {
             Severity.OK: ExitCode.OK,
             Severity.WARNING: ExitCode.WARNING,
@@ -27,7 +27,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that a check found. `source` is where the knowledge comes from."""
+    """One result of a check. `source` names the documentation or measurement that it rests on."""
 
     code: str
     severity: Severity

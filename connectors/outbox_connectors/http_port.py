@@ -1,4 +1,4 @@
-"""The HTTP port of a process that does something else: whatever a client does, the process goes on."""
+"""An HTTP port for health and metrics that no client can use to stop or block the process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ REQUEST_SECONDS: Final = 10.0  # a client that sends nothing holds a thread this
 
 
 class HttpPort(ThreadingHTTPServer):
-    """Answers each request in a thread of its own. A client that hangs up is no error and no news."""
+    """Answers each request in its own thread. A client that disconnects is neither an error nor logged."""
 
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say in one line what went wrong with an answer; nothing where the client has gone or is silent."""
+        """Log in one line why a request failed; nothing if the client disconnected or sent nothing."""
         error = sys.exc_info()[1]
         if not isinstance(error, ConnectionError | TimeoutError):
             log.error("an HTTP request failed: %s: %s", type(error).__name__, " ".join(str(error).split()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-# Escape, variable of ours, reference to one of Connect's config providers, anything else.
+# Escape, environment variable, reference to one of Connect's config providers, anything else.
 _PARTS = re.compile(
     r"(?P<escape>\$\$\{)"
     r"|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}"
@@ -16,7 +16,7 @@ _PROVIDER = re.compile(r"\$\{[A-Za-z0-9_.-]+:(?!-)[^}]*\}")
 
 
 class MissingVariable(KeyError):
-    """A variable without a default that the environment does not have."""
+    """A variable that has no default and is not set in the environment."""
 
     @property
     def name(self) -> str:
@@ -29,9 +29,9 @@ class BrokenReference(ValueError):
 
 
 def interpolate(text: str, environ: Mapping[str, str]) -> str:
-    """Replace the variables in one value. What comes out of one is not looked at again.
+    """Replace the variables in one value, without interpolating their content again.
 
-    A default stands in for an unset and for an empty variable, as in a shell. `$${` is a plain `${`.
+    A default replaces an unset or empty variable, as in a shell. `$${` is a literal `${`.
     Raises MissingVariable and BrokenReference.
     """
 
@@ -54,5 +54,5 @@ def interpolate(text: str, environ: Mapping[str, str]) -> str:
 
 
 def refers_to_provider(text: str) -> bool:
-    """Tell whether the whole value is one `${provider:...}`, so that no secret is in it."""
+    """Tell whether the whole value is one `${provider:...}` reference, so that it contains no secret."""
     return _PROVIDER.fullmatch(text) is not None

@@ -1,8 +1,8 @@
-"""How long a session waits for a PostgreSQL host that has fallen silent: machine or network are gone.
+"""TCP time limits for a PostgreSQL host that stops answering because the machine or the network failed.
 
-Without these a statement that was sent comes back after some 15 minutes (tcp_retries2), one whose answer is
-awaited after more than two hours (tcp_keepalive_time); psycopg itself waits without an end. A server that is
-merely slow is not silent: its kernel answers. They also keep a firewall from forgetting an idle session.
+Without them a session notices only after about 15 minutes while it sends (tcp_retries2) or after more than
+two hours while it waits for an answer (tcp_keepalive_time); psycopg itself has no time limit. A server that
+is merely slow is not affected: its kernel answers. They also keep a firewall from dropping an idle session.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-# libpq's connection parameters (PostgreSQL documentation, 32.1.2), in seconds but for the time-out's ms.
+# libpq's connection parameters (PostgreSQL documentation, 32.1.2), in seconds; tcp_user_timeout in
+# milliseconds.
 KEEPALIVE: Final = {
     "keepalives_idle": "30",
     "keepalives_interval": "10",
@@ -20,5 +21,5 @@ KEEPALIVE: Final = {
 
 
 def kept_alive(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Complete connection parameters; what they say already stands."""
+    """Add the time limits to connection parameters; parameters that are already set keep their value."""
     return {**KEEPALIVE, **settings}

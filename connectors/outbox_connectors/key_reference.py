@@ -1,6 +1,6 @@
-"""What others read about the keys of a definition: `outbox.schema.json` and the README's table.
+"""Generate the reference of the definition's keys: `outbox.schema.json` and the README's table.
 
-Write both anew after a change of `keys`: `python -m outbox_connectors.key_reference connectors`.
+Run it after a change of `keys`: `python -m outbox_connectors.key_reference connectors`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TABLE = re.compile(r"^\| key \| default \| meaning \|\n(?:\|.*\n)+", re.MULTILI
 
 
 def json_schema() -> dict[str, Any]:
-    """Make the JSON Schema with which an editor completes, explains and checks a definition file."""
+    """Build the JSON Schema that editors use to complete, explain and check a definition file."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "outbox-pipeline definition"}
     return head | {"description": _ABOUT, "type": "object"} | _members("")
 
@@ -53,7 +53,7 @@ def _described(key: Key) -> dict[str, Any]:
 
 
 def readme_table() -> str:
-    """Make the README's table: a row for each key that holds a value; a star marks the required ones."""
+    """Build the README's table: a row for each key that holds a value; a star marks the required ones."""
     rows = [
         f"| `{key.path}`{'' if key.default is not None else ' *'} |{_shown(key)}| {key.meaning} |\n"
         for key in KEYS
@@ -69,7 +69,7 @@ def _shown(key: Key) -> str:
 
 
 def write(folder: Path) -> None:
-    """Write the schema and the table into the files of `folder` that hold them."""
+    """Write outbox.schema.json in `folder` and replace the table in its README.md."""
     text = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
     folder.joinpath("outbox.schema.json").write_text(text, "utf-8")
     readme = folder / "README.md"

@@ -1,7 +1,7 @@
 """The keys of a definition file: one row each, with type, default and meaning.
 
-From this table come the reader (`document`, `sections`), `outbox.schema.json` and the table in the
-README (`key_reference`). A new key is a row here, a field in `definition` and its line in `sections`.
+The reader (`document`, `sections`), `outbox.schema.json` and the README's table (`key_reference`) all derive
+from this table. A new key needs a row here, a field in `definition` and a line in `sections`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from outbox_connectors.value_types import ValueType
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of the file. `*` in its path stands for a name of the user's.
+    """A key of the file. `*` in its path stands for a name chosen by the user.
 
-    `default` is written as a file would say it, None where the key is required. A `<name>` in it
-    stands for the value of that key. `unless` names a key with which this one is not required.
+    `default` is written as in a file; None if the key is required. A `<name>` in it stands for the value of
+    that key. `unless` names another key; if that one is set, this one is not required.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Read a definition file: text and environment -> `Definition`, or one line that says what to change."""
+"""Read a definition file into a `Definition`, or raise a one-line error that says what to change."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _syntax_error(error: yaml.MarkedYAMLError, source: str) -> DefinitionError:
 
 
 class _Tree:
-    """Turn PyYAML's nodes into ours, each once, however often an alias points to it."""
+    """Convert PyYAML's nodes to those of `document`, each only once even if several aliases refer to it."""
 
     def __init__(self, source: str, environ: Mapping[str, str]) -> None:
         self._source = source

@@ -1,4 +1,4 @@
-"""Keep secrets out of what people read: a connector's configuration holds some."""
+"""Mask the secrets of a connector's configuration in output."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def is_secret(key: str) -> bool:
 
 
 def holds_reference(value: str) -> bool:
-    """Tell whether a value has a `${provider:...}` in it, whose text only Connect's workers know."""
+    """Tell whether a value contains a `${provider:...}` reference, which only Connect's workers resolve."""
     return _REFERENCES.search(value) is not None
 
 
 def is_literal_secret(key: str, value: str) -> bool:
-    """Tell whether a property holds a secret itself, and not a `${provider:...}` that Connect resolves."""
+    """Tell whether a property contains a secret itself and not a `${provider:...}` reference to one."""
     return bool(value and _SECRET.search(key) and not _REFERENCES.fullmatch(value))
 
 
 def shown(key: str, value: str) -> str:
-    """Give a property's value for people: `***` for a literal secret."""
+    """Return a property's value for output; `***` for a literal secret."""
     return HIDDEN if is_literal_secret(key, value) else value

@@ -1,4 +1,4 @@
-"""What was probably meant by a word that nobody knows."""
+"""Suggest the closest known word for a misspelt one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str:
-    """Say which known word was probably meant, or which words there are."""
+    """Suggest the known word closest to `wrong`, or list all known words if none is close."""
     words = sorted(known)
     close = difflib.get_close_matches(wrong, words, n=1, cutoff=0.6)
     return f"did you mean {close[0]}?" if close else f"known here: {', '.join(words)}"

@@ -1,8 +1,8 @@
-"""Tell a connector that `apply` made from somebody else's, and whether it may be sent messages of ours.
+"""Tell whether `apply` created a connector, and whether logical messages may be written while it runs.
 
-Nothing in Kafka Connect says who registered a connector, so its configuration is compared with what the
-definition renders, in the properties that say what it reads and which messages it captures. They are the
-same for every version. Pure.
+Kafka Connect does not record who registered a connector, so its configuration is compared with what the
+definition renders, in the properties that determine what it reads and which messages it captures. These are
+the same for every version. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from outbox_connectors.masking import holds_reference, shown
 DEBEZIUM_POSTGRES: Final = "io.debezium.connector.postgresql.PostgresConnector"
 INCLUDED: Final = "message.prefix.include.list"
 EXCLUDED: Final = "message.prefix.exclude.list"
-# What it reads, under which name its offsets are stored, and which messages it captures.
+# The properties that determine what it reads, the key of its offsets, and which messages it captures.
 IDENTIFYING: Final = (
     "connector.class",
     "database.dbname",
@@ -28,7 +28,8 @@ IDENTIFYING: Final = (
     "table.include.list",
     INCLUDED,
 )
-# A message's value is a Struct. These fail the task at the first one (measured on Debezium 3.7.0.Final).
+# Converters that fail the task at the first logical message, whose value is a Struct (measured on
+# 3.7.0.Final).
 _BYTES_ONLY: Final = (
     "org.apache.kafka.connect.converters.ByteArrayConverter",
     "io.debezium.converters.ByteBufferConverter",
@@ -40,13 +41,13 @@ _DELEGATING: Final = (
 
 
 def foreign_properties(definition: Definition, live: Mapping[str, str]) -> tuple[str, ...]:
-    """Name the identifying properties that are not as `apply` writes them; none: `apply` made it."""
+    """Name the identifying properties that differ from what `apply` writes; empty if `apply` created it."""
     wanted = _rendered(definition)
     return tuple(key for key in IDENTIFYING if live.get(key, "") != wanted.get(key, ""))
 
 
 def why_foreign(definition: Definition, live: Mapping[str, str]) -> str:
-    """Say in one line by what a connector is seen not to be made by `apply`; empty where it was."""
+    """Say in one line why a connector was not created by `apply`; empty if it was."""
     found = foreign_properties(definition, live)
     if not found:
         return ""
@@ -62,10 +63,10 @@ def why_foreign(definition: Definition, live: Mapping[str, str]) -> str:
 def why_no_message(
     definition: Definition, live: Mapping[str, str] | None, prefix: str, topic_exists: bool | None
 ) -> str:
-    """Say why a logical message with `prefix` must not be written; empty where it does no harm.
+    """Say why a logical message with `prefix` must not be written; empty if it may.
 
-    A captured message becomes a record of the topic `<topic.prefix>.message`. Where that does not exist,
-    Connect's producer waits for it for ever, with every event behind it, and the state stays RUNNING
+    A captured message becomes a record of the topic `<topic.prefix>.message`. If that does not exist,
+    Connect's producer waits for it forever and delivers no further event, and the state stays RUNNING
     (measured on Debezium 3.7.0.Final). `topic_exists` None: not known.
     """
     if live is None:
@@ -74,7 +75,7 @@ def why_no_message(
 
 
 def captures(live: Mapping[str, str], prefix: str) -> bool:
-    """Tell whether a connector may capture messages with a prefix; False only where it is known not to."""
+    """Tell whether a connector may capture messages with a prefix; False only if it certainly does not."""
     included = live.get(INCLUDED, "").strip()
     if not included or holds_reference(included):
         return True
@@ -102,7 +103,7 @@ def _obstacles(definition: Definition, view: View, prefix: str, topic_exists: bo
 
 
 def _prefixes(definition: Definition, view: View, prefix: str) -> Iterator[str]:
-    """Only what is known to be ours may be captured: the heartbeat and the canary."""
+    """Yield an obstacle if messages other than our heartbeat and canary may be captured."""
     name, included = definition.connect.connector, view.config.get(INCLUDED, "").strip()
     if view.config.get(EXCLUDED, "").strip():
         yield f"connector {name} captures the messages of everybody but {view.config[EXCLUDED].strip()}"
@@ -119,5 +120,5 @@ def _prefixes(definition: Definition, view: View, prefix: str) -> Iterator[str]:
 
 
 def _rendered(definition: Definition) -> dict[str, str]:
-    """Render the connector; what identifies it is the same for every version."""
+    """Render the connector for any version: the identifying properties are the same for all."""
     return profile.render(definition, debezium=profile.OLDEST, postgres_major=18)

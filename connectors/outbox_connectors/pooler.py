@@ -1,9 +1,9 @@
-"""Tell a transaction pooler from the server, without leaving anything in a session that others use next.
+"""Detect a transaction pooler without changing the server session that other clients use next.
 
-A pooler announces a process id of its own when a client connects, since a request to cancel has to come back
-to it (seen with PgBouncer 1.18). So does one that keeps a server connection for each client (PgBouncer with
-pool_mode=session), which serves as well as the server itself. What tells them apart is whether a server
-connection is lent to somebody else while its client is still there: a second client gets the first one's.
+A pooler reports its own process id when a client connects, because cancel requests have to go through it
+(seen with PgBouncer 1.18). So does a pooler in session mode (PgBouncer with pool_mode=session), which is as
+good as a direct connection. The difference: in transaction mode a second client can get the first client's
+server session while the first is still connected.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _PATIENCE_SECONDS: Final = 3.0
 def shares_sessions(
     conn: psycopg.Connection[Any], connect_again: Callable[[], psycopg.Connection[Any]]
 ) -> bool:
-    """Tell whether a server session is lent for a transaction or a statement rather than for good.
+    """Tell whether a pooler assigns server sessions per transaction or statement rather than per connection.
 
-    `conn` is in autocommit mode and nothing has been sent on it. One round trip where there is neither pooler
-    nor proxy; otherwise `connect_again` opens a second connection to the same place, which is closed again.
+    `conn` is in autocommit mode and nothing has been sent on it. One round trip without pooler or proxy;
+    otherwise `connect_again` opens a second connection to the same server, which is closed again.
     Sets nothing, prepares nothing, takes no lock. Raises psycopg.Error.
     """
     serving = _serving(conn, None)
     if serving is None or serving == conn.info.backend_pid:
         return False
-    with closing(connect_again()) as beside:
+    with closing(connect_again()) as second:
         for _ in range(_ATTEMPTS):
-            other = _serving(beside, _PATIENCE_SECONDS)
-            if other is None:  # it waits for a server connection: the pool lends each for a whole session
+            other = _serving(second, _PATIENCE_SECONDS)
+            if other is None:  # it waits for a server session: the pool assigns each for a whole connection
                 return False
             if other == serving or _serving(conn, None) != serving:
                 return True
@@ -44,7 +44,7 @@ def shares_sessions(
 
 
 def _serving(conn: psycopg.Connection[Any], patience_seconds: float | None) -> int | None:
-    """Ask for the process that serves this statement; None where no answer comes in time."""
+    """Return the process id of the server session behind a connection; None if no answer comes in time."""
     protocol = conn.pgconn
     protocol.send_query(_STATEMENT.encode())
     while protocol.flush():

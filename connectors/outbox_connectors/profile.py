@@ -1,6 +1,7 @@
-"""The connector: every property we set, rendered for a definition and the versions found.
+"""Render a connector's configuration for a definition, a Debezium version and a PostgreSQL version.
 
-The properties with their reasons are data, in `event_router.yaml`; here they are chosen and filled in.
+The properties and their reasons are listed in `event_router.yaml`; this module selects them and fills in
+values.
 """
 
 from __future__ import annotations
@@ -52,15 +53,15 @@ class Version:
 
 
 OLDEST: Final = Version(3, 6)
-# From here on a false match is recognised for offsets of type COMMIT (dbz#76).
+# The first version that recognises a false match for offsets of type COMMIT (dbz#76).
 FIXES_COMMIT_OFFSETS: Final = Version(3, 7)
-# From here on a COPY page is resumed at the right row whatever was stored of it (dbz#1554).
+# The first version that resumes a page of COPY at the right row (dbz#1554).
 FIXES_COPY_PAGES: Final = Version(3, 7, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One property of the profile, as `event_router.yaml` has it."""
+    """One property of the profile: an entry of `event_router.yaml`, which explains the fields."""
 
     key: str
     value: str
@@ -73,7 +74,7 @@ class Property:
     protects: bool = False
 
     def applies(self, form: str, payload: str, debezium: Version) -> bool:
-        """Tell whether the property is for this heartbeat form, payload type and version."""
+        """Tell whether the property applies to this heartbeat form, payload type and version."""
         if self.form not in ("", form) or self.payload not in ("", payload):
             return False
         if self.since and debezium < Version.parse(self.since):
@@ -83,7 +84,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A property of a rendered connector, and why it has this value. Secrets are masked."""
+    """A property of a rendered configuration with the reason for its value. Secrets are masked."""
 
     key: str
     value: str
@@ -95,13 +96,13 @@ class Reason:
 
 @cache
 def properties() -> tuple[Property, ...]:
-    """Read the whole profile: every property in every form."""
+    """Read the whole profile: the properties of all forms and versions."""
     text = resources.files(__package__).joinpath("event_router.yaml").read_text("utf-8")
     return tuple(Property(**entry) for entry in yaml.safe_load(text))
 
 
 def render(definition: Definition, *, debezium: Version, postgres_major: int) -> dict[str, str]:
-    """Render the complete connector configuration; the definition's `connect.config` has the last word."""
+    """Render the complete connector configuration; `connect.config` overrides every other property."""
     chosen = {p.key: value for p, value in _chosen(definition, debezium, postgres_major)}
     return chosen | _topic_creation(definition) | dict(definition.connect.config)
 
@@ -146,7 +147,7 @@ def _values(definition: Definition, postgres_major: int) -> dict[str, str]:
     }
 
 
-# The router puts `id` first by itself.
+# The router itself adds `id` as the first header.
 PLACEMENT: Final = ",".join(f"{name}:header:{name}" for name in record.HEADERS if name != "id")
 
 
@@ -155,16 +156,16 @@ def _flag(value: bool) -> str:
 
 
 def pattern(name: str) -> str:
-    """Write a name as a Java regular expression that matches it and nothing else.
+    """Return a Java regular expression that matches exactly this name.
 
-    Python's `re.escape` will not do: it escapes blanks and hyphens too, and Debezium's lists are
+    Python's `re.escape` is not suitable: it also escapes blanks and hyphens, and Debezium's lists are
     compared and shown as text.
     """
     return re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", name)
 
 
 def _topic_creation(definition: Definition) -> dict[str, str]:
-    """Say how Connect creates topics: messages apart, aggregates that differ from the default by name."""
+    """Render topic.creation.*: defaults, a group for messages, a group for each aggregate that differs."""
     defaults = definition.kafka.defaults
     config = {f"topic.creation.default.{key}": value for key, value in defaults.config.items()}
     messages = [pattern(definition.message_topic)]
@@ -220,7 +221,7 @@ def reasons(definition: Definition, *, debezium: Version, postgres_major: int) -
 def protected_overrides(
     definition: Definition, *, debezium: Version, postgres_major: int
 ) -> tuple[Finding, ...]:
-    """Find the overrides in `connect.config` that take away a protection or contradict the definition."""
+    """Find the overrides in `connect.config` that remove a protection or contradict the definition."""
     found = []
     own = definition.connect.config
     for prop, value in _chosen(definition, debezium, postgres_major):
@@ -239,7 +240,7 @@ def protected_overrides(
 
 
 def known_losses(definition: Definition, *, debezium: Version) -> tuple[Finding, ...]:
-    """Say what this version can still lose with this definition. Empty with the default ticker."""
+    """Report what this version can lose with this definition. Empty with the default ticker."""
     if definition.watch.ticker is not None:
         return ()
     remedy = "set watch.ticker (10s) and run `outboxctl watch`: no loss is known then"

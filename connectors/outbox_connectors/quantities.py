@@ -1,4 +1,4 @@
-"""Durations and sizes in words: `7 days`, `1h 30m`, `64MB`."""
+"""Parse durations and sizes: `7 days`, `1h 30m`, `64MB`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """An event, the row that holds it and the Kafka record it becomes: the contract, byte for byte.
 
-Two writers must produce the same record from the same row: Debezium's EventRouter as `profile`
-configures it, and the relay. Everything they have to agree on is here, and nothing else is.
+Two programs must produce the same record from the same row: Debezium's EventRouter as `profile`
+configures it, and the relay. This module contains everything they have to agree on, and nothing else.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 
 @dataclass(frozen=True, slots=True)
 class JsonText:
-    """A JSON value that is written already. Its numbers keep every digit: no float comes in between."""
+    """A JSON value that is already encoded. Its numbers keep every digit, because nothing converts them."""
 
     text: str
 
 
 class Place(StrEnum):
-    """Where a column of the outbox table goes in the record."""
+    """The part of the record that a column of the outbox table becomes."""
 
     TOPIC = "topic"
     KEY = "key"
@@ -37,7 +37,7 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the outbox table and what becomes of it."""
+    """A column of the outbox table and its place in the record."""
 
     name: LiteralString
     sql_type: LiteralString
@@ -61,16 +61,16 @@ COLUMNS: Final = (
     Column("headers", "jsonb", True, Place.HEADER, "the application's own headers, one JSON document"),
 )
 
-# What a writer gives, in the order of the columns; `position` is the server's.
+# The columns that a writer sets, in their order; the server generates `position`.
 WRITTEN: Final = tuple(c for c in COLUMNS if c.name != "position")
-# Always all of them, always in this order; a NULL column is a header with a null value.
+# Every record has all of these in this order; a NULL column is a header with a null value.
 HEADERS: Final[tuple[str, ...]] = tuple(c.name for c in COLUMNS if c.place is Place.HEADER)
 # The optional texts: each is a header of its own, with one limit for all.
 TRACE_TEXTS: Final = tuple(c.name for c in COLUMNS if c.nullable and c.sql_type == "text")
 
 # -- Limits ------------------------------------------------------------------------------------------
-# A row that Kafka refuses stops the connector for good, and rows behind it may already have overtaken
-# it (measured on Debezium 3.7.0.Final). So a row that cannot be delivered must be impossible to write:
+# A row that Kafka rejects stops the connector permanently, and later rows may already have overtaken it
+# (measured on Debezium 3.7.0.Final). So it must be impossible to write a row that cannot be delivered:
 # the table's CHECK constraints and `event.validate` enforce the same numbers. All sizes are UTF-8 bytes.
 
 # Kafka's topic names: at most 249 characters of these; "." and ".." are not names.
@@ -94,7 +94,7 @@ MAX_EVENT_VERSION: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What a writer says happened. `payload` None is a tombstone; bytes go into a bytea outbox."""
+    """An event as a writer describes it. `payload` None is a tombstone; bytes are for a bytea outbox."""
 
     id: UUID
     aggregate_type: str
@@ -110,7 +110,7 @@ class Event:
 
 
 class EventFields(TypedDict, total=False):
-    """The keyword arguments of everything that makes an Event, besides its id and its time."""
+    """The keyword arguments of every function that creates an Event, besides its id and time."""
 
     aggregate_type: Required[str]
     aggregate_id: Required[str]
@@ -125,7 +125,7 @@ class EventFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a consumer receives. The partition follows from the key, see `partition_of`."""
+    """A Kafka record as a consumer receives it. The partition follows from the key, see `partition_of`."""
 
     topic: str
     key: bytes
@@ -134,7 +134,7 @@ class Record:
 
 
 class Row(NamedTuple):
-    """An outbox row as text, the way PostgreSQL prints it with `TimeZone=UTC` and `DateStyle=ISO`.
+    """An outbox row as text, as PostgreSQL prints it with `TimeZone=UTC` and `DateStyle=ISO`.
 
     `payload` is the text of a jsonb or the bytes of a bytea. `position` is not part of the contract.
     """
@@ -157,8 +157,8 @@ def _bytes(text: str | bytes | None) -> bytes | None:
 
 
 def row_record(row: Row, topic: str) -> Record:
-    """Make the record that a row becomes, equal in every byte to what EventRouter makes of it."""
-    # Written out instead of taken from HEADERS: the relay does this for every row, and a loop is slower.
+    """Build the record of a row, identical byte for byte to what EventRouter produces from it."""
+    # Spelled out instead of a loop over HEADERS, which is slower: the relay does this for every row.
     return Record(
         topic,
         row.aggregate_id.encode(),
@@ -183,10 +183,10 @@ _TIMESTAMP = re.compile(
 
 
 def wire_time(printed: str) -> str:
-    """Turn a timestamptz that PostgreSQL printed in UTC into the text of the `occurred_at` header.
+    """Convert a timestamptz that PostgreSQL printed in UTC to the text of the `occurred_at` header.
 
-    Six fraction digits and `Z`, always. Years behind 9999 carry a plus sign, years before 1 count
-    from zero (44 BC is -0043), `infinity` stays as it is: what Debezium's ZonedTimestamp does.
+    Always with six fraction digits and `Z`. Years after 9999 have a plus sign, years before 1 count
+    from zero (44 BC is -0043), `infinity` is unchanged: what Debezium's ZonedTimestamp does.
     Raises ValueError for a text in another time zone or date style.
     """
     if printed in ("infinity", "-infinity"):
@@ -203,17 +203,17 @@ def wire_time(printed: str) -> str:
 
 
 def time_text(moment: datetime) -> str:
-    """Print an aware datetime as the `occurred_at` header has it."""
+    """Format an aware datetime as in the `occurred_at` header."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Choose the partition of a key as Kafka's Java producer does (and librdkafka's `murmur2_random`)."""
+    """Compute the partition of a key as Kafka's Java producer does (and librdkafka's `murmur2_random`)."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def murmur2(data: bytes) -> int:
-    """Hash as `org.apache.kafka.common.utils.Utils.murmur2`, as an unsigned 32-bit number."""
+    """Compute the hash of `org.apache.kafka.common.utils.Utils.murmur2`, as an unsigned 32-bit number."""
     m, mask = 0x5BD1E995, 0xFFFFFFFF
     h = (0x9747B28C ^ len(data)) & mask
     whole = len(data) & ~3

@@ -1,4 +1,4 @@
-"""What libpq or the server says when PostgreSQL cannot be reached: one line, with what to do about it."""
+"""Turn libpq's error for a failed connection into one line with a remedy."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 
 from outbox_connectors.errors import AccessDenied, LoginFailed, Unreachable
 
-# (part of libpq's or the server's message, what to do). The first match wins. `{dsn}` is where the
-# connection string comes from.
+# (part of libpq's or the server's message, remedy). The first match wins. `{dsn}` is the setting that holds
+# the connection string.
 _REMEDIES: Final = (
     ("no encryption", "the server wants TLS: add sslmode=require (or verify-full with sslrootcert)"),
     ("server does not support SSL", "the server speaks no TLS: use sslmode=disable or give it a certificate"),
@@ -34,15 +34,15 @@ _REJECTIONS: Final = (
     ("no password supplied", LoginFailed),
     ("permission denied for ", AccessDenied),
 )
-# psycopg's own words; it writes None for a host that PGHOST gave.
+# psycopg's own message; it contains None if the host came from PGHOST.
 _UNRESOLVED: Final = re.compile(r"failed to resolve host (?:None|'[^']*'): (?:\[Errno -?\d+\] )?([^;]*)")
 
 
 def unreachable(message: str, where: str, *, dsn: str, database: str, otherwise: str = "") -> Unreachable:
-    """Turn a message, often one line per address tried, into one line with a remedy.
+    """Build the error for a message of libpq, which often has one line for each address it tried.
 
-    `dsn` and `database` name the settings that a remedy points to, `otherwise` is the remedy for a
-    message nobody knows.
+    `dsn` and `database` name the settings that a remedy refers to; `otherwise` is the remedy for an
+    unknown message.
     """
     lines = dict.fromkeys(" ".join(line.split()) for line in message.splitlines() if line.strip())
     problem = _UNRESOLVED.sub(r"the host's name cannot be resolved: \1", "; ".join(lines))

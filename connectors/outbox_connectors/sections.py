@@ -1,6 +1,6 @@
-"""From the tree of a definition file to `Definition`: what each key means, and what must fit together.
+"""Build the `Definition` from the tree of a definition file, and check rules that involve several keys.
 
-Which keys there are, their types and defaults stand in `keys`.
+The keys with their types and defaults are listed in `keys`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from outbox_connectors.keys import SECTIONS
 
 
 def definition_of(tree: Members, source: str) -> Definition:
-    """Build the definition. Raises DefinitionError at the first thing that is wrong."""
+    """Build the definition. Raises DefinitionError for the first invalid value."""
     root = Section(tree, "")
     pipeline = root.text("pipeline")
     postgres = root.section("postgres")

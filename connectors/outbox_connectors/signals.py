@@ -1,4 +1,4 @@
-"""Ask a loop to end, by signal."""
+"""Stop a loop on SIGTERM and SIGINT."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopping:
-    """SIGTERM and SIGINT call a function while this is entered, in the main thread; nothing else happens.
+    """A context in which SIGTERM and SIGINT call a function and have no other effect.
 
     A signal handler that raises inside the Kafka client makes it drop records (confluent-kafka-python
-    #729), so Python's default SIGINT handler must not stay. In other threads signals are the
-    application's business.
+    #729), so Python's default SIGINT handler must be replaced. Has an effect in the main thread only:
+    elsewhere the application handles signals itself.
     """
 
     def __init__(self, stop: Callable[[], None]) -> None:
@@ -34,6 +34,6 @@ class Stopping:
             signal.signal(number, handler)
 
     def _received(self, number: int, _: FrameType | None) -> None:
-        # A handler runs between two bytecodes of the main thread, which may be inside Event.wait and hold
-        # the lock that Event.set takes: it would wait for itself for ever. A thread waits for the main one.
+        # A handler runs between two bytecodes of the main thread, which may be inside Event.wait and hold the
+        # lock that Event.set needs: calling it here could deadlock. Another thread can wait for the lock.
         _thread.start_new_thread(self._stop, ())

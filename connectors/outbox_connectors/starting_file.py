@@ -1,4 +1,4 @@
-"""The definition file that a new pipeline starts with."""
+"""Write the definition file of a new pipeline (`outboxctl init`)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from outbox_connectors.errors import DefinitionError, UsageError
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-# What YAML 1.1 takes for a flag or for nothing.
+# Words that YAML 1.1 reads as a boolean or as null.
 _NO_TEXT = frozenset({"on", "off", "yes", "no", "y", "n", "true", "false", "null"})
 
 
 def text(pipeline: str, *, database: str) -> str:
-    """Write a commented definition for a pipeline of that name, everything else at its default.
+    """Return a commented definition for a pipeline of that name, with defaults for everything else.
 
-    Raises UsageError where a name cannot be used.
+    Raises UsageError for an invalid name.
     """
     template = files(__package__).joinpath("starting_file.yaml").read_text("utf-8")
     _check_names(pipeline, database)
@@ -28,13 +28,13 @@ def text(pipeline: str, *, database: str) -> str:
 
 
 def _scalar(name: str) -> str:
-    """Write a name so that YAML takes it for text."""
+    """Quote a name if YAML would not read it as text."""
     plain = _PLAIN.fullmatch(name) and name.lower() not in _NO_TEXT
     return name if plain else json.dumps(name, ensure_ascii=False)
 
 
 def _check_names(pipeline: str, database: str) -> None:
-    """Try the names on their own: nobody looks for a mistake of the command line in a template."""
+    """Validate the names on their own, so that the error does not refer to a line of the template."""
     connector = {"database": database, "host": "localhost", "user": f"{pipeline}_cdc", "password": "${env:X}"}
     minimal = {
         "pipeline": pipeline,
@@ -48,7 +48,7 @@ def _check_names(pipeline: str, database: str) -> None:
 
 
 def write(path: Path, content: str) -> None:
-    """Create the file; raises UsageError where there is one already, and never overwrites it."""
+    """Create the file. Never overwrites: raises UsageError if it exists or cannot be written."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(content)

@@ -1,4 +1,4 @@
-"""Read SQL statements that lie beside the code: one statement a file, its purpose in the first line.
+"""Load SQL statements from a package's `.sql` files: one statement a file, its purpose in the first line.
 
 Values are `%(name)s` parameters, identifiers are `{name}` placeholders that callers fill with
 `psycopg.sql`. A statement that differs between server versions has a file per variant:
@@ -17,7 +17,7 @@ _VARIANT = re.compile(r"^(?P<name>.+)_pg(?P<major>\d+)$")
 
 @cache
 def variants(package: str) -> dict[str, dict[int, str]]:
-    """Map each statement of the package to its files by the first server version they are for."""
+    """Map each statement of the package to its files by the lowest server version they support."""
     found: dict[str, dict[int, str]] = {}
     for entry in resources.files(package).iterdir():
         if not entry.name.endswith(".sql"):
@@ -31,9 +31,9 @@ def variants(package: str) -> dict[str, dict[int, str]]:
 
 @cache
 def read(package: str, name: str, server_major: int = 0) -> LiteralString:
-    """Read the statement `name` in the newest variant that `server_major` understands.
+    """Read the statement `name` in the newest variant that `server_major` supports.
 
-    Raises KeyError for a name that has no file: a fault of ours, never of a user.
+    Raises KeyError for a name without a file, which is a programming error.
     """
     files = variants(package)[name]
     best = max(major for major in files if major <= server_major)

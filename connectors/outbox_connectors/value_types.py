@@ -1,7 +1,7 @@
-"""What the values of a definition file may look like: for the reader, and in JSON Schema for editors.
+"""The types of the values in a definition file: checks for the reader, JSON Schema for editors.
 
-The schema may let through what the reader refuses, never the other way round. A text may refer to a
-variable whose content an editor does not know, so each pattern lets `${` pass.
+The schema may accept what the reader rejects, never the other way round. A text may refer to a variable
+whose content an editor does not know, so each pattern accepts `${`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ TOPIC_PLACEHOLDER: Final = "{aggregate_type}"
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """How a value is written: the types of JSON, without null, and the rest of the JSON Schema.
+    """How a value is written: its JSON types, without null, and the rest of its JSON Schema.
 
-    `check` returns "" for a usable text, else what a usable one looks like; `remedy` says that for a
-    value that has to be parsed. `low` and `high` bound a whole number.
+    `check` returns "" for a valid text, otherwise a description of a valid one; `remedy` is that description
+    for a value that has to be parsed. `low` and `high` are the bounds of an integer.
     """
 
     types: tuple[str, ...]
@@ -45,7 +45,7 @@ def _text(pattern: str, check: Callable[[str], str] = lambda _: "", remedy: str 
 
 
 def _matching(pattern: str, usable: str) -> ValueType:
-    """Make the type of a text for which the pattern says everything."""
+    """Build the type of a text that is valid if and only if it matches the pattern."""
     return _text(pattern, lambda text: "" if re.fullmatch(pattern, text) else usable)
 
 
@@ -54,7 +54,7 @@ def _one_of(words: Iterable[str]) -> ValueType:
 
 
 def whole_number(low: int, high: int) -> ValueType:
-    """Make the type of a number from `low` to `high`, which may also be written as text."""
+    """Build the type of an integer from `low` to `high`, which may also be written as text."""
     schema = {"minimum": low, "maximum": high, "pattern": _or_variable("[0-9]+")}
     return ValueType(("integer", "string"), schema, remedy="write a whole number", low=low, high=high)
 
@@ -71,7 +71,7 @@ def _is_publication(name: str) -> str:
 
 
 def is_aggregate_type(name: str) -> str:
-    """Return "" for a usable aggregate type, else what a usable one looks like."""
+    """Return "" for a valid aggregate type, otherwise a description of a valid one."""
     usable = re.fullmatch(record.AGGREGATE_TYPE_PATTERN, name) and name not in (".", "..")
     if usable and len(name) <= record.MAX_AGGREGATE_TYPE:
         return ""
@@ -94,7 +94,7 @@ def _is_ssl_mode(mode: str) -> str:
 
 
 def is_base_url(url: str) -> str:
-    """Return "" for the usable address of a REST API, else what a usable one looks like."""
+    """Return "" for a valid address of a REST API, otherwise a description of a valid one."""
     try:
         parts = urlsplit(url)
         port_ok = parts.port is None or parts.port > 0

@@ -1,9 +1,9 @@
-"""Tell whether a connector's configuration makes the records that the contract describes, byte for byte.
+"""Tell whether a connector's configuration produces the contract's records, byte for byte.
 
-The relay, `replay`, `recover` and `switch` write the contract's records. Beside a connector that writes
-others, an event would come twice with different keys, or under headers that its readers do not know. What
-decides the form is listed here with what it changes; a property that is not known to be harmless counts as
-one that decides. Source: EventRouter and Kafka Connect as measured on Debezium 3.6.1 and 3.7.0.
+The relay, `replay`, `recover` and `switch` write the contract's records. If the connector writes different
+ones, an event could arrive twice with different keys, or with headers that its consumers do not know. The
+rules below name each property that changes a record, and how; a property that is not known to be harmless
+counts as one of them. Source: EventRouter and Kafka Connect as measured on Debezium 3.6.1 and 3.7.0.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UTF_8: Final = ("UTF-8", "UTF8")
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """A property that makes other records than the contract's, and what it changes about them."""
+    """A property that makes records differ from the contract's, and how they differ."""
 
     key: str
     value: str | None  # None: the property is absent; a secret is hidden
@@ -46,10 +46,10 @@ class Deviation:
 
 
 def deviations(config: Mapping[str, str], definition: Definition) -> tuple[Deviation, ...]:
-    """Find the properties for which a connector's records are not the contract's. Pure.
+    """Find the properties that make a connector's records differ from the contract's. Pure.
 
-    `config` is a whole configuration as Connect stores it. A value that Connect resolves on the worker
-    (`${provider:...}`) is not known, so in a property that decides the form it is a deviation too.
+    `config` is a complete configuration as Connect stores it. A value that Connect resolves on the worker
+    (`${provider:...}`) is not known here, so it is a deviation in any property that affects records.
     """
     view = View(config, None, None, None)
     found = {
@@ -64,10 +64,10 @@ def deviations(config: Mapping[str, str], definition: Definition) -> tuple[Devia
 
 
 def header_names(config: Mapping[str, str], column: str) -> tuple[str, ...]:
-    """Name the headers that hold a column of the outbox, the likeliest first.
+    """Name the headers that may hold a column of the outbox, the most likely first.
 
-    EventRouter's own header `id` comes first for the column it takes the id from (by default `id`), then
-    those that `table.fields.additional.placement` places, then the contract's name.
+    First EventRouter's own header `id` for the column it takes the id from (by default `id`), then those that
+    `table.fields.additional.placement` adds, then the contract's name.
     """
     view = View(config, None, None, None)
     names = []
@@ -79,7 +79,7 @@ def header_names(config: Mapping[str, str], column: str) -> tuple[str, ...]:
 
 
 def placements(view: View, alias: str) -> Iterator[tuple[str, str, str]]:
-    """Read `table.fields.additional.placement` of a router: column, place and name, as far as it is valid."""
+    """Yield column, place and name of each valid entry of a router's `table.fields.additional.placement`."""
     for entry in view.names(f"transforms.{alias}.table.fields.additional.placement"):
         parts = [part.strip() for part in entry.split(":")]
         if len(parts) in (2, 3):
@@ -222,8 +222,8 @@ _JUDGED: Final = frozenset(
     (*_VALUES, "connector.class", "extended.headers.enabled", "binary.handling.mode")  # by the rules above
 )
 _READ: Final = ("column.", "snapshot.select.statement.overrides")
-# What a connector can be told without any effect on an event's record: where and how fast the log is read,
-# what becomes of errors, records of other kinds, column types that the outbox has not.
+# Properties without any effect on an event's record: where and how fast the log is read, error handling,
+# other kinds of records, column types that the outbox does not have.
 _HARMLESS_BEGINNINGS: Final = (
     "config.action.",
     "connection.",
@@ -336,7 +336,7 @@ def _harmless(key: str) -> bool:
 
 
 def _decides(view: View, key: str) -> bool:
-    """Tell whether a property has a say in the form of a record."""
+    """Tell whether a property can change an event's record."""
     if key.startswith("transforms."):
         return key.split(".")[1] in view.names("transforms")
     if key.startswith("predicates."):
