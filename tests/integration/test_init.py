@@ -82,5 +82,6 @@ def test_plan_reads_it(
     assert outboxctl(tmp_path, "--json", "plan") == 3
     document = json.loads(capsys.readouterr().out)
     states = {one["kind"]: one["state"] for one in document["objects"]}
+    assert states.pop("function") == "different", "PUBLIC may write logical messages in a new database"
     assert set(states.values()) == {"present", "missing"}
     assert states["slot"] == states["connector"] == "missing"
