@@ -204,3 +204,11 @@ def test_a_squatted_inbox_is_refused(attacked: Pipeline) -> None:
         assert answer.code == ExitCode.REFUSED, f"{command}: {answer.out} {answer.err}"
         assert "which is not trusted" in answer.err
     assert attacked.sql("SELECT count(*) FROM pg_class WHERE relname = 'inbox'") == [(0,)]
+
+
+def test_an_audit_reads_no_inbox_of_a_stranger(attacked: Pipeline) -> None:
+    provisioned(attacked)
+    squat(attacked, "CREATE TABLE public.inbox (consumer text, event_id uuid, received_at timestamptz);")
+    answer = attacked.run("audit", "--settle", "0", "--inbox", attacked.site.database.conninfo)
+    assert answer.code == ExitCode.REFUSED, answer.out + answer.err
+    assert "which is not trusted" in answer.err

@@ -6,12 +6,15 @@ from contextlib import ExitStack
 from uuid import UUID
 
 import click
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
 
 from outbox_connectors.definition import Secret, TableName
 from outbox_pipeline.cli import Invocation, output, pass_invocation
 from outbox_pipeline.cli.moments import moment
 from outbox_pipeline.operations import audit
-from outbox_pipeline.servers import postgres
+from outbox_pipeline.servers import postgres, trust
 
 SHOWN = 20
 
@@ -53,11 +56,9 @@ def audit_(
         conn = opened.enter_context(postgres.as_admin(definition, "outboxctl audit"))
         inbox = None
         if dsn is not None:
-            connected = postgres.connect(Secret(dsn), application_name="outboxctl audit")
             schema, _, name = inbox_table.rpartition(".")
-            inbox = audit.InboxTable(
-                opened.enter_context(connected), TableName(schema or "public", name), consumer
-            )
+            table = TableName(schema or "public", name)
+            inbox = audit.InboxTable(opened.enter_context(_inbox_session(dsn, table)), table, consumer)
         report = audit.audit(
             conn, definition, since=begin, inbox=inbox, settle_seconds=settle, say=output.progress
         )
@@ -66,6 +67,18 @@ def audit_(
     else:
         _show(report)
     return report.exit_code
+
+
+def _inbox_session(dsn: str, table: TableName) -> psycopg.Connection[TupleRow]:
+    """Open a session that finds PostgreSQL's own functions only. Raises Refused for an untrusted inbox."""
+    conn = postgres.connect(Secret(dsn), application_name="outboxctl audit")
+    try:
+        postgres.administer(conn)
+        trust.refuse(trust.untrusted(conn, [sql.Identifier(table.schema, table.name).as_string(None)]))
+    except BaseException:
+        conn.close()
+        raise
+    return conn
 
 
 def _show(report: audit.AuditReport) -> None:
