@@ -1,4 +1,4 @@
-"""Everything the road says to PostgreSQL: one statement a file, its purpose in the first line.
+"""Every statement that the pipeline sends to PostgreSQL: one per file, its purpose in the first line.
 
 `ls` of this folder is the whole conversation. Values are `%(name)s` parameters, identifiers are
 `{name}` placeholders that callers fill with `psycopg.sql`. A statement that differs between server
