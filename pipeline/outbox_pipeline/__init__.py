@@ -1,1 +1,1 @@
-"""The road: write, provision, watch, recover, relay."""
+"""Write events, provision the pipeline, watch it, relay, and recover."""
