@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -84,9 +84,13 @@ class RunningWatch:
         )
 
     def run(self, show: Callable[[Assessment], None]) -> None:
-        """Sample until stopped, and `show` every answer. Raises Failed when the port is taken."""
+        """Sample until stopped, and `show` every answer.
+
+        Raises Failed when the port is taken, and Refused when postgres.admin leads to a pooler.
+        """
         with ExitStack() as stack:
             stack.callback(self._sampler.close)
+            self._refuse_pooler()
             if self._options.serve:
                 site = StatusPages(
                     self.state, self.counts, 3 * self._options.interval_seconds + LONGEST_SECONDS
@@ -100,6 +104,14 @@ class RunningWatch:
             stack.enter_context(self._maintaining())
             self._sample(show)
         self._save()
+
+    def _refuse_pooler(self) -> None:
+        """Connect once before the threads start, so that a pooler is refused in one line, once."""
+        target = self._definition.postgres
+        with suppress(Unreachable):  # the samples report that
+            postgres.connect(
+                target.admin, application_name=APPLICATION_NAME, dbname=target.connector.database
+            ).close()
 
     def _sample(self, show: Callable[[Assessment], None]) -> None:
         due = saved = time.monotonic()
