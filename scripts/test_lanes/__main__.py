@@ -23,12 +23,14 @@ ALL_MAJORS = "14 15 16 17 18"
 FIRST = "test"
 BESIDE = {
     "test-two": "acceptance integration/test_stack.py integration/test_loss.py"
-    " integration/test_watch_command.py",
+    " integration/test_watch_command.py integration/test_foreign_connector.py integration/test_hang_ups.py"
+    " integration/test_squatted_names.py integration/test_canary.py",
     "test-three": "scenarios integration/test_durable_crash.py integration/test_durable_leases.py"
-    " integration/test_durable_outages.py",
+    " integration/test_durable_outages.py integration/test_watch_kafka.py"
+    " integration/test_message_rights.py integration/test_wire_guard.py",
     "test-four": "integration/test_relay*.py integration/test_provision*.py integration/test_connect*.py"
     " integration/test_lost_slot.py integration/test_recover.py integration/test_replay.py"
-    " integration/test_road.py integration/test_switch.py",
+    " integration/test_road.py integration/test_switch.py integration/test_preflight.py",
 }
 STARTED_EARLY = (
     FIRST,
