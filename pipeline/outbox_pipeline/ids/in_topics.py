@@ -14,10 +14,10 @@ from outbox_connectors.definition import Definition
 from outbox_connectors.profile import OLDEST, render
 from outbox_connectors.record import HEADERS
 from outbox_connectors.record_headers import Headers, read_headers
-from outbox_pipeline.errors import AccessDenied, DefinitionError, Unreachable
+from outbox_pipeline.errors import AccessDenied, Unreachable
 from outbox_pipeline.ids.record_id import HeaderNames, occurred_before, packed_id
 from outbox_pipeline.servers import topic_reader
-from outbox_pipeline.servers.kafka import FORBIDDEN, unreachable
+from outbox_pipeline.servers.kafka import FORBIDDEN, REFUSED_SETTINGS, refused_settings, unreachable
 
 BATCH: Final = 2000
 METADATA_SECONDS: Final = 30.0
@@ -55,11 +55,8 @@ class Topics:
         }
         try:
             self._consumer = Consumer(settings)
-        except (KafkaException, ValueError, TypeError) as error:
-            cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-            raise DefinitionError(
-                f"librdkafka refuses kafka.client: {cause}", remedy="mend it in the definition"
-            ) from error
+        except REFUSED_SETTINGS as error:
+            raise refused_settings(error) from error
         self._definition, self._begin = definition, begin
         self._next: dict[tuple[str, int], int] = {}  # where reading begins or goes on
         self._ended: set[tuple[str | None, int | None]] = set()

@@ -21,6 +21,9 @@ from outbox_pipeline.errors import AccessDenied, DefinitionError, LoginFailed, U
 
 Result = TypeVar("Result")
 
+# What confluent-kafka raises when a client is made with a property that it or librdkafka refuses.
+REFUSED_SETTINGS: Final = (KafkaException, ValueError, TypeError)
+
 log = logging.getLogger(__name__)
 log.addHandler(logging.NullHandler())
 
@@ -124,6 +127,12 @@ def _spoken(reason: KafkaError) -> str:
     return (tail if separator and head.startswith("[") else words).strip()
 
 
+def refused_settings(error: Exception) -> DefinitionError:
+    """Say in one line which property librdkafka refuses; `error` is one of REFUSED_SETTINGS."""
+    cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+    return DefinitionError(f"librdkafka refuses kafka.client: {cause}", remedy="mend it in the definition")
+
+
 def administrator(kafka: Kafka, *, clock: Callable[[], float] = time.monotonic) -> Administrator:
     """Make an administrator's client, which connects when it is first asked something.
 
@@ -134,9 +143,6 @@ def administrator(kafka: Kafka, *, clock: Callable[[], float] = time.monotonic) 
     try:
         options: dict[str, Any] = {**BY_ITSELF, **kafka.client, "error_cb": reasons.append}
         client = AdminClient(options, logger=log)
-    except (KafkaException, ValueError, TypeError) as error:
-        cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-        raise DefinitionError(
-            f"librdkafka refuses kafka.client: {cause}", remedy="mend it in the definition"
-        ) from error
+    except REFUSED_SETTINGS as error:
+        raise refused_settings(error) from error
     return Administrator(servers=f"Kafka at {servers}", client=client, clock=clock, reasons=reasons)

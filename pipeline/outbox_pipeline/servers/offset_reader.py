@@ -23,8 +23,15 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from outbox_connectors.definition import Kafka
-from outbox_pipeline.errors import AccessDenied, DefinitionError
-from outbox_pipeline.servers.kafka import FORBIDDEN, NO_ANSWER, log, unreachable
+from outbox_pipeline.errors import AccessDenied
+from outbox_pipeline.servers.kafka import (
+    FORBIDDEN,
+    NO_ANSWER,
+    REFUSED_SETTINGS,
+    log,
+    refused_settings,
+    unreachable,
+)
 
 TIMEOUT_SECONDS = 5.0
 GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
@@ -56,11 +63,8 @@ class OffsetReader:
         }
         try:
             self._consumer = Consumer(settings, logger=log)
-        except (KafkaException, ValueError, TypeError) as error:
-            cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-            raise DefinitionError(
-                f"librdkafka refuses kafka.client: {cause}", remedy="mend it in the definition"
-            ) from error
+        except REFUSED_SETTINGS as error:
+            raise refused_settings(error) from error
 
     def forget_reasons(self) -> None:
         """Drop what went wrong earlier, so that a later error is not explained with it."""

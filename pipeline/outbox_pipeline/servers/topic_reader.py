@@ -30,8 +30,8 @@ from confluent_kafka import (
 from outbox_connectors.definition import Kafka
 from outbox_connectors.record import HEADERS
 from outbox_connectors.record_headers import read_headers
-from outbox_pipeline.errors import AccessDenied, DefinitionError, Unreachable
-from outbox_pipeline.servers.kafka import FORBIDDEN, HOPELESS, unreachable
+from outbox_pipeline.errors import AccessDenied, Unreachable
+from outbox_pipeline.servers.kafka import FORBIDDEN, HOPELESS, REFUSED_SETTINGS, refused_settings, unreachable
 
 BATCH = 1000
 METADATA_SECONDS = 10.0
@@ -198,11 +198,8 @@ class Reader:
         }
         try:
             self._consumer = Consumer(settings, logger=log)
-        except (KafkaException, ValueError, TypeError) as error:
-            cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-            raise DefinitionError(
-                f"librdkafka refuses kafka.client: {cause}", remedy="mend it in the definition"
-            ) from error
+        except REFUSED_SETTINGS as error:
+            raise refused_settings(error) from error
 
     def __enter__(self) -> Self:
         return self
